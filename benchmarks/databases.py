@@ -1,4 +1,4 @@
-"""Where the measurements happen: throw-away databases of one kind, and what that kind can do at best."""
+"""Temporary databases of one kind for the measurements, and the raw limit of that kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Databases(ABC):
 
     @contextmanager
     def fresh(self) -> Iterator[str]:
-        """Make an empty database, and delete it in the end."""
+        """Make an empty database, and delete it at the end."""
         url = self._create()
         try:
             yield url
@@ -32,14 +32,14 @@ class Databases(ABC):
 
     @contextmanager
     def fresh_for_peer(self) -> Iterator[str]:
-        """Make one with the best settings for a peer that does not choose them itself."""
+        """Make an empty database with the best settings for a peer that does not choose them itself."""
         with self.fresh() as url:
             self._tune(url)
             yield url
 
     @abstractmethod
     def raw(self, seconds: float, *, rows: int = 1) -> float:
-        """Return the rows a second of a bare loop of commits, ``rows`` in each."""
+        """Return the rows per second of a simple loop of commits, ``rows`` in each."""
 
     @abstractmethod
     def _create(self) -> str: ...
@@ -102,4 +102,4 @@ class PostgresDatabases(Databases):
         self._server.drop_database(url)
 
     def _tune(self, url: str) -> None:
-        """Leave it as it is."""
+        """Change nothing."""

@@ -1,10 +1,10 @@
 """Holdfast: ``python -m benchmarks.effects_holdfast FILE ERRANDS`` (see peers/errand.py).
 
-``mode`` says how the three calls are declared:
+``mode`` chooses how the three calls are declared:
 
-    reconcile    ``once``, and the ledger can be asked what became of a call
-    human        ``once``, and nobody can be asked but a person, who is played here and does look into the ledger
-    idempotent   not at all: a plain step, which is run again, as the peers do
+    reconcile    ``once``, and the ledger can be asked whether a call was made
+    human        ``once``, and only a person can decide; this program plays the person and reads the ledger
+    idempotent   not at all: a plain step, which is run again, as in the peers
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from benchmarks.peers.errand import CALLS, STEPS, business_key, perform, read_ar
 from holdfast import Absent, Conflict, Context, Doubt, Happened, Holdfast
 
 LEASE = 2.0
-"""Seconds: short, so that nobody waits long for a take-over."""
+"""Seconds: short, so that a take-over comes soon."""
 
 TIMEOUT, SETTLE = 2.0, 3.0
-"""Seconds: a call that was hung up is over by then, also at a ledger that a busy machine keeps waiting. One that
-happened after the ledger was asked about it would be made twice."""
+"""Seconds: a call whose caller hung up is over by then, even if a busy machine delays the ledger. A call that happened
+after the ledger was asked about it would be made twice."""
 
 DATABASE, ERRANDS = read_arguments()
 
@@ -34,7 +34,7 @@ async def do(order: str, step: str) -> str:
 
 
 async def ask_the_ledger(_effect_id: str, order: str, step: str) -> Happened | Absent:
-    """Find out whether a call was made: the engine asks when it does not know."""
+    """Find out whether a call was made: the engine calls this if it does not know."""
     key = business_key(order, step)
     say("doubt", key)
     return Happened(f"{order} {step}") if await was_called(ERRANDS, key) else Absent()
@@ -61,7 +61,7 @@ async def run(order: str) -> None:
 
 
 async def decide_doubts() -> None:
-    """Be the person: look what is in doubt, and what the ledger says about it."""
+    """Play the person: decide every doubt by what the ledger has recorded."""
     while True:
         for doubt in await hold.doubts():
             if doubt.decisions:
@@ -70,17 +70,17 @@ async def decide_doubts() -> None:
 
 
 async def decide(doubt: Doubt) -> None:
-    """Say what the ledger says."""
+    """Decide a doubt by what the ledger has recorded."""
     order, step = doubt.arguments
     key = business_key(order, step)
     say("doubt", key)
     decision = "happened" if await was_called(ERRANDS, key) else "absent"
-    with contextlib.suppress(Conflict):  # the same person sits at another worker, too
+    with contextlib.suppress(Conflict):  # another worker plays the same person
         await hold.resolve(doubt, decision, result=f"{order} {step}" if decision == "happened" else None, by="judge")
 
 
 async def main() -> None:
-    """Take over what was left behind, then run what is left."""
+    """Take over unfinished orders, then run the rest."""
     async with hold, hold.worker(concurrency=1, lease=LEASE), asyncio.TaskGroup() as group:
         person = group.create_task(decide_doubts())
         await run_all(ERRANDS, run)

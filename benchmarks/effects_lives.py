@@ -1,4 +1,4 @@
-"""Lives: worker processes that say where they are, and are killed or frozen at a moment of our choice."""
+"""Lives: worker processes that print where they are, and are killed or frozen at a moment of our choice."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from benchmarks.peers.errand import Errands
 from benchmarks.processes import ROOT, SubjectFailed
 
 SILENCE = 60.0
-"""Seconds without a word after which a worker is taken to be stuck. A take-over takes some seconds, at most."""
+"""Seconds without output after which a worker counts as stuck. A take-over takes some seconds at most."""
 
 
 class Stuck(Exception):
-    """A worker said nothing for too long."""
+    """A worker printed nothing for too long."""
 
 
 class Line(NamedTuple):
-    """Something a worker said; `benchmarks.peers.errand` lists what."""
+    """A line that a worker printed; `benchmarks.peers.errand` lists them."""
 
     what: str
     about: str
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """An engine, and how it is told to work."""
+    """An engine, and its mode of work."""
 
     label: str
     python: str | Path
@@ -48,10 +48,10 @@ class Contender:
 
 
 class Life:
-    """One worker process, within ``with``: afterwards it is gone, whatever happened."""
+    """One worker process, within ``with``: afterwards it has ended in any case."""
 
     def __init__(self, contender: Contender, database: Path, errands: Errands, log: Path) -> None:
-        """Start it; what it says to people goes to the log."""
+        """Start it; its standard error goes to the log."""
         self.said: list[Line] = []
         self._log = log
         self._words: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -69,7 +69,7 @@ class Life:
         self._listener.start()
 
     def __enter__(self) -> Self:
-        """Nothing more."""
+        """Return itself."""
         return self
 
     def __exit__(
@@ -84,30 +84,30 @@ class Life:
         return self._process.pid
 
     def lines(self) -> Iterator[Line]:
-        """Go through what it says until its process has ended; Stuck when it falls silent."""
+        """Yield the lines it prints until its process has ended; Stuck if it falls silent."""
         while words := self._next():
             yield self._note(words)
 
     def wait_for(self, *said: str) -> None:
-        """Return when it has said this."""
+        """Return when it has printed this line."""
         if not any(line == said for line in self.lines()):
-            raise SubjectFailed(f"{self._process.args!r} did not say {said}:\n{self._complaints()}")
+            raise SubjectFailed(f"{self._process.args!r} did not print {said}:\n{self._complaints()}")
 
     def hear(self) -> list[Line]:
-        """Return everything it has said so far."""
+        """Return everything it has printed so far."""
         while not self._words.empty() and (words := self._next()):
             self._note(words)
         return self.said
 
     def finish(self) -> None:
-        """Let it do what it was asked to do."""
+        """Wait until it has done its work."""
         for _ in self.lines():
             pass
         if self._process.wait() != 0:
             raise SubjectFailed(f"{self._process.args!r} ended with {self._process.returncode}:\n{self._complaints()}")
 
     def kill(self) -> float:
-        """Send SIGKILL, hear what it had said, and return when that was."""
+        """Send SIGKILL, read the rest of its output, and return when it was killed."""
         at = time.time()
         self._process.kill()
         self._process.wait()
@@ -116,7 +116,7 @@ class Life:
         return at
 
     def freeze(self) -> float:
-        """Stop it, unless it has ended, and return when that was certain."""
+        """Stop it, unless it has ended, and return when it was certainly stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         process = psutil.Process(self.pid)
         while process.status() not in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}:
@@ -124,7 +124,7 @@ class Life:
         return time.time()
 
     def thaw(self) -> float:
-        """Let it go on, and return when that was."""
+        """Let it continue, and return when that was."""
         at = time.time()
         os.kill(self.pid, signal.SIGCONT)
         return at
@@ -136,7 +136,7 @@ class Life:
         self._words.put("")
 
     def _next(self) -> str:
-        """Return the next words, or none, again and again, once it has ended."""
+        """Return the next line; after its end, always an empty one."""
         try:
             words = self._words.get(timeout=SILENCE)
         except queue.Empty:

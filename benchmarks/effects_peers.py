@@ -1,7 +1,7 @@
-"""What engines do to the world when their workers are killed or frozen, counted by somebody else.
+"""What engines do to the world when their workers are killed or frozen, counted by an independent process.
 
 ``python -m benchmarks.effects_peers [--kills 120] [--freezes 20] [--seed 1] [--only holdfast,dbos] [--json]``.
-docs/benchmarks.md says what happens. A ledger, in a process of its own, counts the calls that were really made.
+docs/benchmarks.md describes it. A ledger, in a separate process, counts the calls that were really made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PEERS = {
     "dbos": {"": "DBOS {}"},
     "langgraph": {"sync": 'LangGraph {}, durability "sync"', "": "LangGraph {}, its default"},
 }
-"""The modes of their drivers, and what to call those."""
+"""The modes of their drivers, and the label of each."""
 ENGINES = ("holdfast", *PEERS)
 LAST_CALLS = 1.0
 """Seconds for calls of the last workers that are still on their way."""
@@ -46,30 +46,30 @@ _words = Console(stderr=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What came of one trial."""
+    """The result of one trial."""
 
     contender: str
     scenario: str
     hits: int
     landed: dict[str, int]
-    """How many hits came where, seen from the call."""
+    """How many hits there were at each stage of a call."""
     orders: int
     expected: int
-    """Calls that the orders which the engine calls done had to make."""
+    """Calls that had to be made for the orders that the engine reports as done."""
     calls: int
     """Calls that were made."""
     doubled: int
-    """Calls, told apart by their business key, that were made more than once."""
+    """Calls, identified by their business key, that were made more than once."""
     lost: int
-    """Calls that were not made, of orders which the engine calls done."""
+    """Calls that were not made, of orders that the engine reports as done."""
     unfinished: int
     """Orders that the engine gave up."""
     doubts: int
-    """Calls of which the engine said that it does not know whether they were made."""
+    """Calls that the engine reported as in doubt."""
     seconds: float
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the tally as one line."""
         bad = f"{self.doubled} doubled, {self.lost} lost, {self.unfinished} unfinished"
         return (
             f"{self.contender}, {self.hits} {self.scenario}: {bad}, {self.doubts} in doubt, {self.expected} calls due"
@@ -77,7 +77,7 @@ class Tally:
 
 
 def judge(trial: Trial, scenario: str, seconds: float) -> Tally:
-    """Compare what the engine said with what the ledger saw."""
+    """Compare what the engine reported with what the ledger recorded."""
     entries = trial.ledger.entries()
     made = Counter(entry.effect_id for entry in entries)
     done = [order for order, end in trial.ends.items() if end == "done"]
@@ -117,7 +117,7 @@ SCENARIOS: dict[str, Callable[[Trial, int], None]] = {"killed": Trial.kill_worke
 
 
 def holdfast_contenders() -> list[Contender]:
-    """Return ourselves: an effect that is declared `once`, with and without somebody to ask, and one that is not."""
+    """Return Holdfast: an effect declared `once`, with and without a reconcile, and a plain step."""
     modes = {"reconcile": "once, asks the ledger", "human": "once, asks a person", "idempotent": "as the peers"}
     return [
         Contender(label=f"Holdfast: {how}", python=sys.executable, module="benchmarks.effects_holdfast", mode=mode)
@@ -126,7 +126,7 @@ def holdfast_contenders() -> list[Contender]:
 
 
 def peer_contenders(names: Sequence[str]) -> list[Contender]:
-    """Return the peers among these, installed; none if they cannot be."""
+    """Install and return the peers among these; none if they cannot be installed."""
     if not names:
         return []
     _words.print("Setting up the peers in .bench-venv, which takes a minute the first time ...")
@@ -148,7 +148,7 @@ def peer_contenders(names: Sequence[str]) -> list[Contender]:
 
 
 def table_of(scenario: str, tallies: Sequence[Tally]) -> Table:
-    """Lay out what came of one scenario."""
+    """Return the table of one scenario."""
     table = Table("engine", title=TITLES[scenario], title_justify="left")
     headings = ("hits", *LANDINGS, "orders", "calls due", "calls made", "doubled", "lost", "unfinished", "in doubt")
     for heading in headings:
@@ -164,7 +164,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.effects_peers", description=__doc__)
     parser.add_argument("--kills", type=int, default=120, help="how many workers of each engine to kill")
-    parser.add_argument("--freezes", type=int, default=20, help="how many to freeze, and to replace meanwhile")
+    parser.add_argument("--freezes", type=int, default=20, help="how many to freeze, and to replace while frozen")
     parser.add_argument("--seed", type=int, default=1, help="chooses the moments")
     parser.add_argument(
         "--only", type=lambda names: names.split(","), default=ENGINES, help=f"some of {','.join(ENGINES)}"

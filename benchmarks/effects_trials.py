@@ -16,18 +16,18 @@ from benchmarks.peers.errand import CALLS, Errands, business_key
 from holdfast.testing.ledger import Entry, Ledger
 
 LANDINGS = ("not sent", "in flight", "happened", "answered", "later")
-"""Where the worker was hit, seen from the call: not sent yet; sent, and not recorded by the ledger; recorded and not
-answered; answered, and perhaps not recorded by the engine; or the worker had gone on to something else."""
+"""The stage of the call when the worker was hit: not sent yet; sent, and not recorded by the ledger; recorded and not
+answered; answered, and perhaps not recorded by the engine; or the worker was already at something else."""
 
 MOST_HITS = 2
-"""An order is hit that often at most: engines may set aside what seems to kill its workers."""
+"""The most hits on one order: engines may set aside an order whose workers keep dying."""
 
 _ORDERS = 3
-"""So many orders a worker gets. It is hit long before it has done them."""
+"""How many orders a worker gets. It is hit long before it has done them."""
 _CALLS = 4
-"""It is hit in one of its first so many calls."""
+"""A worker is hit in one of its first calls, up to this number."""
 _LIVES = 5
-"""So many workers are started, at most, for each that is to be killed: an engine may give up before it calls."""
+"""The most workers to start for each one to kill: an engine may give up before it makes a call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +40,12 @@ class Hit:
     pid: int
     at: float
     over: float = math.inf
-    """When it went on."""
+    """When it continued."""
     said: list[Line]
-    """By then."""
+    """The lines it had printed by then."""
 
     def landed(self, entries: list[Entry]) -> str:
-        """Say which of LANDINGS it was."""
+        """Return which of LANDINGS it was."""
         entered = self.said.index(Line("enter", self.order, self.step))
         match [line.what for line in self.said[entered + 1 :]]:
             case ["answered"]:
@@ -61,19 +61,19 @@ class Hit:
 
 @dataclass
 class Trial:
-    """One engine, with a database and a ledger of its own, and what came of it."""
+    """One engine with its own database and ledger, and the results."""
 
     contender: Contender
     folder: Path
     ledger: Ledger
     dice: random.Random
     tell: Callable[[int], None]
-    """Told how many workers were hit, each time."""
+    """Called after each hit, with the number of hits."""
     hits: list[Hit] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
-    """What the engine said in the end, by order: "done", or why not."""
+    """What the engine reported in the end, by order: "done", or why not."""
     doubts: set[str] = field(default_factory=set)
-    """Calls of which the engine said that it does not know whether they were made."""
+    """Calls that the engine reported as in doubt."""
 
     def kill_workers(self, kills: int) -> None:
         """Kill one worker after the other, and let a last one finish."""
@@ -92,7 +92,7 @@ class Trial:
             orders = self._left(orders)
 
     def freeze_workers(self, freezes: int) -> None:
-        """Freeze a worker in the middle of a call, let another one finish its order, and then let it go on."""
+        """Freeze a worker in the middle of a call, let another one finish its order, and then let it continue."""
         for number in range(1, freezes + 1):
             order, step = f"order-{number}", self.dice.choice(CALLS)
             with self._life([order]) as frozen:
@@ -107,7 +107,7 @@ class Trial:
                 frozen.finish()
 
     def note(self, said: list[Line]) -> None:
-        """Remember what the engine says about orders and calls. What one of its workers has done stays done."""
+        """Record what the engine reports about orders and calls. An order that is done stays done."""
         for line in said:
             if line.what == "done":
                 self.ends[line.about] = "done"
@@ -131,7 +131,7 @@ class Trial:
 
     @contextmanager
     def _life(self, orders: list[str]) -> Iterator[Life]:
-        """Have a worker for these orders; what it says about them is noted, and one it gets stuck in is given up."""
+        """Run a worker for these orders; record what it reports, and give up an order in which it gets stuck."""
         errands, stuck = Errands(orders=orders, port=self.ledger.port, mode=self.contender.mode), None
         with Life(self.contender, self.folder / "engine.db", errands, self.folder / "workers.log") as life:
             try:
@@ -140,7 +140,7 @@ class Trial:
                 stuck = silence
         self.note(life.said)
         if stuck is not None:
-            for order in self._left(orders)[:1]:  # none, if it only did not end
+            for order in self._left(orders)[:1]:  # none, if all orders are done and only the process did not end
                 self.ends[order] = str(stuck)
 
     def _left(self, orders: list[str]) -> list[str]:
@@ -155,6 +155,6 @@ class Trial:
 
 
 def _call_takes() -> float:
-    """Return the seconds from the beginning of a step to its end, but for what the engine adds."""
+    """Return the seconds from the beginning of a step to its end, without what the engine adds."""
     usual = Errands(orders=[], port=0)
     return (usual.prepare_ms + usual.delay_before_ms + usual.delay_after_ms) / 1000

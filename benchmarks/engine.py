@@ -1,7 +1,7 @@
-"""The engine beside the raw limits of its databases and beside its peers, in the same run.
+"""The engine compared with the raw limits of its databases and with its peers, in the same run.
 
 ``python -m benchmarks.engine [--quick] [--only NAME] [--store sqlite] [--no-peers] [--fsync-us 500] [--json FILE]``.
-docs/benchmarks.md says what the lines mean. Absolute figures are this machine's, today; the ratios are what counts.
+docs/benchmarks.md explains the lines. Absolute figures depend on the machine and the day; the ratios count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _words = Console(stderr=True)
 
 @contextmanager
 def databases_of(store: str) -> Iterator[Databases]:
-    """Make a place for databases of one kind, durable as they come, on disk unless the rig says otherwise."""
+    """Make a place for databases of one kind, with default durability, on disk unless the rig is used."""
     if store == "sqlite":
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
             yield SqliteDatabases(Path(folder))
@@ -49,7 +49,7 @@ def databases_of(store: str) -> Iterator[Databases]:
 
 
 def run(stores: Sequence[str], measures: Sequence[str], sizes: Sizes, peers: Peers | None) -> Iterator[Figure]:
-    """Measure one thing after the other. One that fails is reported, and the others go on."""
+    """Measure one thing after the other. If one fails, it is reported, and the others still run."""
     for store in stores:
         with databases_of(store) as databases:
             bench = Bench(databases, sizes, peers)
@@ -61,7 +61,7 @@ def run(stores: Sequence[str], measures: Sequence[str], sizes: Sizes, peers: Pee
 
 
 def find_peers() -> Peers | None:
-    """Install the peers, or say why they are missing."""
+    """Install the peers, or print why they are missing."""
     _words.print("Setting up the peers in .bench-venv, which takes a minute the first time ...")
     try:
         return Peers()
@@ -71,18 +71,18 @@ def find_peers() -> Peers | None:
 
 
 def use_cores(count: int) -> None:
-    """Keep this process, and those it starts, to so many cores, where the system can."""
+    """Limit this process, and those it starts, to so many cores, if the system can."""
     if sys.platform == "linux":
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
 def describe_machine(cores: int) -> dict[str, object]:
-    """Return what one has to know about the machine, and warn if it is busy with something else."""
+    """Return the important facts about the machine, and warn if it is busy with something else."""
     load, _, _ = psutil.getloadavg()
     if load > cores / 4:
         _words.print(
-            f"[yellow]The machine is busy already (load {load:.1f}): we need its cores more than a bare loop of "
-            "commits does, so the ratios will be lower than on an idle one.[/]"
+            f"[yellow]The machine is busy already (load {load:.1f}): Holdfast needs its cores more than a simple loop "
+            "of commits does, so the ratios will be lower than on an idle machine.[/]"
         )
     return {
         "python": platform.python_version(),
@@ -111,7 +111,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a table and, where asked, write JSON."""
+    """Print a table and, if asked, write JSON."""
     asked = parse(arguments)
     if asked.fsync_us is not None and slow_disk.microseconds() is None:
         return slow_disk.run_python(["-m", "benchmarks.engine", *arguments], asked.fsync_us)

@@ -1,8 +1,8 @@
-"""Each fast path of the stores beside the general path that does the same, in the same run.
+"""Each fast path of the stores compared with the general path that does the same, in the same run.
 
-``python -m benchmarks.fast_paths [--seconds S] [--rounds N]``. A fast path is switched off by putting its general path
-in its place. Both are measured in turn, several times, and only their ratio means anything: in rate, and in processor
-time of this process. docs/decisions/0027-fast-paths-of-the-stores.md has the figures.
+``python -m benchmarks.fast_paths [--seconds S] [--rounds N]``. A fast path is switched off by replacing it with its
+general path. Both are measured in turn, several times, and only their ratio is meaningful: of the rate, and of the
+processor time of this process. docs/decisions/0027-fast-paths-of-the-stores.md has the figures.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Off = Callable[[], AbstractContextManager[object]]
 
 
 class FastPath(NamedTuple):
-    """A fast path, what it is for, and how it is switched off."""
+    """A fast path, the work it is for, and how it is switched off."""
 
     name: str
     what: Callable[[Bench], Awaitable[Rate]]
@@ -50,18 +50,18 @@ def _none_is_plain(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit]
         yield (commit,), []
 
 
-async def _no_answer(*_: Any) -> None:  # noqa: ANN401 - whatever the fast path takes
+async def _no_answer(*_: Any) -> None:  # noqa: ANN401 - the arguments of any fast path
     """Leave it to the general path."""
 
 
 def _line_by_line(tx: Any, request: Any) -> list[Any]:  # noqa: ANN401 - as lease._next_ready
-    """Look up the pairs of queue and name, and merge them, also where there is one."""
+    """Look up the pairs of queue and name, and merge them, even if there is only one."""
     lines = [line for line in tx.all("ready_lines", sqlite_lease._to_json(request.queues)) if line[1] in request.names]  # noqa: SLF001
     return tx.all("merged_ready_tasks", sqlite_lease._to_json(lines), tx.now, request.limit, request.key_form)  # type: ignore[no-any-return]  # noqa: SLF001
 
 
 async def steps_beside_work(bench: Bench) -> Rate:
-    """One step of each of 100 tasks in a group commit, on a loop that is busy, as that of a worker is."""
+    """One step of each of 100 tasks in a group commit, on a busy event loop, like that of a worker."""
 
     async def work() -> None:
         while True:
@@ -147,7 +147,7 @@ JSON = (
 
 
 async def compare(url: str, path: FastPath, seconds: float, rounds: int) -> tuple[float, float]:
-    """Return how many times the rate, and how much of the processor time, of the general path the fast path has."""
+    """Return the rate and the processor time of the fast path, each divided by that of the general path."""
     rates, costs = [], []
     async with open_store(url) as store:
         bench = Bench(store, seconds)
@@ -164,8 +164,8 @@ async def compare(url: str, path: FastPath, seconds: float, rounds: int) -> tupl
 
 
 async def run(seconds: float, rounds: int, named: str) -> None:
-    """Compare those whose names begin like this, and print a table."""
-    table = Table("store", "fast path", "rate, to the general path", "processor time")
+    """Compare the fast paths whose names begin with ``named``, and print a table."""
+    table = Table("store", "fast path", "rate / general path", "processor time")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, start_postgres(18, durable=True) as server:
         for store, scheme, paths in (
             ("SQLite", "sqlite", SQLITE),
@@ -182,11 +182,11 @@ async def run(seconds: float, rounds: int, named: str) -> None:
 
 
 def main() -> None:
-    """Read how long to measure."""
+    """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="how long to measure each figure")
-    parser.add_argument("--rounds", type=int, default=5, help="how often to measure each of the two")
-    parser.add_argument("--named", default="", help="how the names of those begin that are measured; all by default")
+    parser.add_argument("--rounds", type=int, default=5, help="how often to measure each path")
+    parser.add_argument("--named", default="", help="measure only names that begin with this")
     arguments = parser.parse_args()
     asyncio.run(run(arguments.seconds, arguments.rounds, arguments.named))
 

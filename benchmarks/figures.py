@@ -1,4 +1,4 @@
-"""What a measurement says, and what we want it to say."""
+"""The result of a measurement, and the aim for it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from benchmarks.subject import Rate
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A bound on a ratio, or on the figure itself where there is nothing to compare it with."""
+    """A bound on a ratio, or on the figure itself if there is nothing to compare it with."""
 
     bound: float
     at_most: bool = False
     unit: str = ""
 
     def is_met_by(self, value: float) -> bool:
-        """Say whether the value is on the right side."""
+        """Return whether the value meets the bound."""
         return value <= self.bound if self.at_most else value >= self.bound
 
     def __str__(self) -> str:
-        """Say it in a few characters."""
+        """Return the aim as a short text."""
         return f"{'<=' if self.at_most else '>='} {self.bound:g} {self.unit}".rstrip()
 
 
@@ -43,22 +43,22 @@ class Figure:
     cpu: float | None = None
     """Microseconds of our process for each item."""
     rounds: list[float] = field(default_factory=list)
-    """What each round gave: the ratio, or the figure itself where there is none."""
+    """The result of each round: the ratio, or the figure itself if there is none."""
 
     @property
     def met(self) -> bool | None:
-        """Whether the aim is reached; None where the other side could not be measured."""
+        """Whether the aim is reached; None if the other side could not be measured."""
         if self.against and self.ratio is None:
             return None
         return self.aim.is_met_by(self.ours if self.ratio is None else self.ratio)
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the figure as one line."""
         beside = f", {_number(self.ratio)} of {_number(self.reference)} {self.against}" if self.ratio else ""
         return f"{self.store}: {self.what}: {_number(self.ours)} {self.unit}{beside}"
 
     def to_json(self) -> dict[str, object]:
-        """Return it as it is written to a file."""
+        """Return it in the form for the JSON file."""
         return asdict(self) | {"aim": str(self.aim), "met": self.met}
 
 
@@ -82,7 +82,7 @@ def compared(
 
 
 def table_of(figures: Sequence[Figure]) -> Table:
-    """Lay the figures out."""
+    """Return the table of the figures."""
     table = Table("store", "what")
     for heading in ("ours", "against", "ratio", "aim", "met?", "CPU us each"):
         table.add_column(heading, justify="left" if heading == "against" else "right")

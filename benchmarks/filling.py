@@ -1,6 +1,6 @@
-"""A million tasks in a minute: one that the engine made is copied inside the database, row by row.
+"""A million tasks in a minute: a task that the engine made is copied inside the database, row by row.
 
-The copies differ in their ids and their ranks; to the indexes they are a million tasks like any other.
+The copies differ in their ids and their ranks; for the indexes they are a million normal tasks.
 """
 
 from __future__ import annotations
@@ -98,6 +98,6 @@ def _multiply_in_postgres(url: str, task_ids: Sequence[str], count: int) -> None
             )
             for task_id in task_ids:
                 connection.execute(statement, (count, task_id))
-            # What autovacuum would have done while so many tasks came and went; and no checkpoint in the measurement.
+            # Do what autovacuum would have done for so many tasks, and keep a checkpoint out of the measurement.
             connection.execute(sql.SQL("VACUUM ANALYZE {}").format(sql.Identifier(table)))
         connection.execute("CHECKPOINT")

@@ -1,4 +1,4 @@
-"""The measurements: what is run, beside what, and how well it should do."""
+"""The measurements: what is run, what it is compared with, and the aim."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ONE_ROW = "raw one-row commits/s"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything."""
+    """The size of each measurement."""
 
     seconds: float = 2.0
-    """For what has no natural end."""
+    """For measurements that have no natural end."""
     rounds: int = 3
     tasks: int = 200
     steps: int = 20
@@ -30,13 +30,13 @@ class Sizes:
     samples: int = 200
     in_flight: int = 10_000
     settling: float = 3.0
-    """Seconds between the start of these and the look at their memory."""
+    """Seconds between their start and the measurement of their memory."""
     neighbours: int = 1_000_000
 
 
 @dataclass(slots=True)
 class Rounds:
-    """What the rounds of one measurement gave."""
+    """The results of the rounds of one measurement."""
 
     ours: list[Rate] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Databases to measure on, peers to compare with, and how much of everything."""
+    """Databases to measure on, peers to compare with, and the sizes."""
 
     databases: Databases
     sizes: Sizes
@@ -60,9 +60,9 @@ class Bench:
         peer: str = "",
         peer_sizes: Mapping[str, object] | None = None,
     ) -> Rounds:
-        """Measure ours, each time in an empty store, between two looks at the raw limit and before the peer.
+        """Measure Holdfast, each time in an empty store, between two measurements of the raw limit and before the peer.
 
-        Disks drift by an order of magnitude within minutes: only what was measured within seconds is compared.
+        The speed of a disk changes tenfold within minutes: only values measured within seconds are compared.
         """
         rounds = Rounds()
         for _ in range(self.sizes.rounds):
@@ -81,19 +81,19 @@ class Bench:
     def compared(
         self, what: str, unit: str, ours: list[Rate], other: list[float], *, against: str, at_least: float
     ) -> Figure:
-        """Return the line that says how ours did beside the other."""
+        """Return the line that compares our rate with the other."""
         return compared(self.databases.name, what, unit, ours, other, against=against, aim=Aim(at_least))
 
 
 def sequential(bench: Bench) -> Iterator[Figure]:
-    """One task, step after step: what a single agent feels."""
+    """One task, step after step: the speed of a single agent."""
     rounds = bench.rounds("sequential_steps", {"seconds": bench.sizes.seconds}, raw_rows=1)
     what = "sequential steps of one task"
     yield bench.compared(what, "steps/s", rounds.ours, rounds.raw, against=ONE_ROW, at_least=0.8)
 
 
 def concurrent(bench: Bench) -> Iterator[Figure]:
-    """Many tasks in one worker: what group commit is for."""
+    """Many tasks in one worker: the case for group commit."""
     sizes = {"tasks": bench.sizes.tasks, "steps": bench.sizes.steps}
     rounds = bench.rounds("concurrent_steps", sizes, raw_rows=100, peer="dbos")
     what = f"{bench.sizes.tasks} tasks x {bench.sizes.steps} steps"
@@ -103,7 +103,7 @@ def concurrent(bench: Bench) -> Iterator[Figure]:
 
 
 def drain(bench: Bench) -> Iterator[Figure]:
-    """A queue of tasks that do nothing: what claiming and completing cost."""
+    """A queue of tasks that do nothing: the cost of claiming and completing."""
     sizes = {"tasks": bench.sizes.drained}
     if bench.databases.is_postgres:
         rounds = bench.rounds("drain", sizes, peer="pgqueuer", peer_sizes={**sizes, "batch": 100})
@@ -156,12 +156,12 @@ def memory(bench: Bench) -> Iterator[Figure]:
 
 
 def finished(bench: Bench) -> Iterator[Figure]:
-    """A drain in a store that has seen a lot."""
+    """A drain in a store with many finished tasks."""
     yield _drain_beside(bench, "finished", filling.add_finished)
 
 
 def pending(bench: Bench) -> Iterator[Figure]:
-    """A drain while much more waits, in another queue and behind it in the same one."""
+    """A drain while many more tasks wait, in another queue and later in the same one."""
     yield _drain_beside(bench, "pending", filling.add_pending)
 
 
@@ -172,7 +172,7 @@ def _drain_beside(bench: Bench, what: str, fill: Callable[[str, int], Awaitable[
         for url in (empty, full):  # a new store is slower at first: its files grow, PostgreSQL has no statistics yet
             processes.measure("drain", url, tasks=bench.sizes.drained)
         for number in range(bench.sizes.rounds):
-            for crowded in (True, False) if number % 2 else (False, True):  # who goes first takes turns
+            for crowded in (True, False) if number % 2 else (False, True):  # take turns in going first
                 url = full if crowded else empty
                 rates[crowded].append(Rate(*processes.measure("drain", url, tasks=bench.sizes.drained)))
     return bench.compared(

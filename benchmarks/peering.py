@@ -1,4 +1,4 @@
-"""The peers, in an environment of their own: made on demand, kept for the next run, and never mixed with ours."""
+"""The peers, in their own environment: made on demand, kept for the next run, and never mixed with ours."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ENVIRONMENT = ROOT / ".bench-venv"
 
 
 class PeersUnavailable(Exception):
-    """The peers cannot be installed here; the message says why."""
+    """The peers cannot be installed here; the message is the reason."""
 
 
 class Peers:
     """Runs drivers of peers."""
 
     def __init__(self) -> None:
-        """Install the peers unless this very list of them is installed already."""
+        """Install the peers, unless this exact list of them is installed already."""
         stamp = _ENVIRONMENT / f"installed-{hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:16]}"
         self.python = _ENVIRONMENT / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
         if stamp.exists():

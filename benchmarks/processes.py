@@ -1,4 +1,4 @@
-"""Processes that measure something and print it."""
+"""Processes that measure something and print the result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 900.0
-"""Seconds after which a process is given up."""
+"""The timeout of a process, in seconds."""
 
 
 class SubjectFailed(Exception):
-    """A process ended without an answer; the message is what it said instead."""
+    """A process ended without an answer; the message is its error output."""
 
 
 def subject(name: str, url: str) -> list[str | Path]:
@@ -24,7 +24,7 @@ def subject(name: str, url: str) -> list[str | Path]:
 
 
 def answer_of(command: Sequence[str | Path], sizes: Mapping[str, object]) -> Any:  # noqa: ANN401 - what it measured
-    """Run it, and return what its last line says."""
+    """Run it, and return the JSON value of its last line."""
     done = subprocess.run(  # noqa: S603 - our own programs
         [*command, json.dumps(sizes)], cwd=ROOT, capture_output=True, text=True, timeout=LONGEST, check=False
     )
@@ -35,13 +35,13 @@ def answer_of(command: Sequence[str | Path], sizes: Mapping[str, object]) -> Any
 
 
 def measure(name: str, url: str, **sizes: object) -> list[float]:
-    """Measure one thing of ours; see `benchmarks.subject` for what comes back."""
+    """Measure one thing of ours; see `benchmarks.subject` for the result."""
     answer: list[float] = answer_of(subject(name, url), sizes)
     return answer
 
 
 def latencies(url: str, samples: int) -> list[float]:
-    """Submit tasks in one process and start them in another; the milliseconds in between, sorted."""
+    """Submit tasks in one process and start them in another; return the milliseconds in between, sorted."""
     sizes = json.dumps({"samples": samples})
     worker = subprocess.Popen(  # noqa: S603 - our own program
         [*subject("latency_worker", url), sizes], cwd=ROOT, stdout=subprocess.PIPE, text=True

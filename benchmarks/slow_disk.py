@@ -24,7 +24,7 @@ def microseconds() -> int | None:
 
 
 def run_python(arguments: Sequence[str], fsync_us: int) -> int:
-    """Run Python with these arguments in the rig, and whatever it starts; return its exit code."""
+    """Run Python with these arguments in the rig, with all processes it starts; return its exit code."""
     compiler = shutil.which("cc")
     if not sys.platform.startswith("linux") or compiler is None or not os.access(_MEMORY, os.W_OK):
         raise SystemExit("--fsync-us needs Linux, a C compiler named cc and /dev/shm")
@@ -33,7 +33,7 @@ def run_python(arguments: Sequence[str], fsync_us: int) -> int:
         library = folder / "slow_fsync.so"
         build: list[str | Path] = [compiler, "-O2", "-shared", "-fPIC", "-o", library, _SOURCE]
         subprocess.run(build, check=True)  # noqa: S603 - our own source
-        folder.chmod(0o755)  # the account that runs the PostgreSQL server loads it as well
+        folder.chmod(0o755)  # the account of the PostgreSQL server loads it too
         environment = os.environ | {_SETTING: str(fsync_us), "LD_PRELOAD": str(library), "TMPDIR": str(_MEMORY)}
         command = [sys.executable, *arguments]
         return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode  # noqa: S603 - ourselves

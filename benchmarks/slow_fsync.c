@@ -1,10 +1,10 @@
 /* A disk whose every sync takes the same time, for stable ratios: with the data in memory (tmpfs) and this library
-   preloaded, nothing else is waited for. Nothing is durable, and no real disk behaves like this.
+   preloaded, there is no other wait. Nothing is durable, and no real disk behaves like this.
 
    cc -O2 -shared -fPIC -o slow_fsync.so slow_fsync.c; SLOW_FSYNC_US=500 LD_PRELOAD=./slow_fsync.so ...
 
-   It sleeps instead of spinning, because a disk leaves the processor to others. sync_file_range is left alone: databases
-   use it as a hint to start writing early, and never wait for it to be safe. */
+   It sleeps instead of spinning, because a real disk does not use the processor. sync_file_range is not replaced:
+   databases use it only as a hint to start writing early, and do not rely on it for safety. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-"""The stores beside the raw limits of their databases, in the same run.
+"""The stores compared with the raw limits of their databases, in the same run.
 
-``python -m benchmarks.store [--json FILE] [--seconds S]``. Disks drift by an order of magnitude within minutes, so only
-the ratios mean anything: each figure is divided by the raw one-row commits measured right before and right after it.
-The processor time is that of this process alone, making the records included: what an engine beside it cannot use.
+``python -m benchmarks.store [--json FILE] [--seconds S]``. The speed of a disk changes tenfold within minutes, so only
+the ratios are meaningful: each figure is divided by the raw one-row commits measured right before and after it.
+The processor time is that of this process, with the making of the records: an engine in the same process cannot use it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Bench:
         self._claims = itertools.count(1)
 
     async def start(self) -> None:
-        """Register the worker; the bench is over before its lease is."""
+        """Register the worker; its lease is longer than the benchmark."""
         self.worker = (await self.store.register(NewWorker(lease=86_400))).id
 
     async def claim(self, limit: int) -> list[Claimed]:
@@ -56,7 +56,7 @@ class Bench:
         await self.store.submit([NewTask(name=NAME, user_input="billing") for _ in range(count)])
 
     async def sequential_steps(self) -> Rate:
-        """One task, one step a Commit, each durable before the next."""
+        """One task, one step per Commit, each durable before the next."""
         await self.submit(1)
         (claimed,) = await self.claim(1)
         watch, n = Watch(), 0
@@ -80,7 +80,7 @@ class Bench:
         return rate
 
     async def single_submits(self) -> Rate:
-        """One task a call."""
+        """One task per call."""
         watch, n = Watch(), 0
         while watch.seconds < self.seconds:
             n += 1
@@ -90,7 +90,7 @@ class Bench:
         return rate
 
     async def bulk_submits(self, batch: int = 1000) -> Rate:
-        """A thousand tasks a call."""
+        """A thousand tasks per call."""
         watch, n = Watch(), 0
         while watch.seconds < self.seconds:
             n += batch
@@ -129,7 +129,7 @@ def _commit(claimed: Claimed, n: int, operation: WriteStep | Move) -> Commit:
 
 
 async def measure(name: str, url: str, raw: Raw, seconds: float) -> list[dict[str, object]]:
-    """Measure one store, each figure between two looks at the raw limit."""
+    """Measure one store, each figure between two measurements of the raw limit."""
     results: list[dict[str, object]] = []
     async with open_store(url) as store:
         bench = Bench(store, seconds)
@@ -171,7 +171,7 @@ async def run(seconds: float) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Print a table and, where asked, write JSON."""
+    """Print a table and, if asked, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="how long to measure each figure")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")

@@ -1,7 +1,7 @@
-"""What is measured, each thing in a process of its own: ``python -m benchmarks.subject NAME URL SIZES``.
+"""What is measured, each in a separate process: ``python -m benchmarks.subject NAME URL SIZES``.
 
 SIZES are the arguments of the function of that name, as JSON; what it returns is printed as a list of numbers, in JSON.
-The peers' drivers have the same form, so that nobody gains from a warm process. `benchmarks.engine` runs both.
+The peers' drivers have the same form, so that no side gains from a warm process. `benchmarks.engine` runs both.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Rate(NamedTuple):
 
     per_second: float
     cpu: float
-    """Microseconds of this process for each item: what other programs on the machine cannot change."""
+    """Microseconds of this process for each item: other programs on the machine do not change it."""
 
 
 class Watch:
-    """Runs from when it is made."""
+    """A stopwatch that starts when it is made."""
 
     def __init__(self) -> None:
         """Start."""
@@ -50,12 +50,12 @@ class Watch:
         return time.perf_counter() - self._began
 
     def rate(self, items: int) -> Rate:
-        """Say how fast this many items went."""
+        """Return the rate of this many items."""
         return Rate(items / self.seconds, (time.process_time() - self._cpu) / items * 1_000_000)
 
 
 async def sequential_steps(url: str, *, seconds: float) -> Rate:
-    """One task, one step after the other, each durable before the next begins; steps a second."""
+    """One task, one step after the other, each durable before the next begins; steps per second."""
     hold = Holdfast(url)
 
     @hold.task
@@ -72,7 +72,7 @@ async def sequential_steps(url: str, *, seconds: float) -> Rate:
 
 
 async def concurrent_steps(url: str, *, tasks: int, steps: int) -> Rate:
-    """Many tasks of some steps each in one worker, from their submission to the last one's end; steps a second."""
+    """Many tasks of some steps each in one worker, from their submission to the last one's end; steps per second."""
     hold = Holdfast(url)
     ended = Countdown(tasks)
 
@@ -97,7 +97,7 @@ async def concurrent_steps(url: str, *, tasks: int, steps: int) -> Rate:
 
 
 SLOTS = 500
-"""Of the worker that drains: where tasks do nothing, the next claim has to be on its way before they are over."""
+"""Of the worker that drains: tasks that do nothing end so fast that the next claim must be on its way before."""
 
 
 async def drain(url: str, *, tasks: int) -> Rate:
@@ -108,11 +108,11 @@ async def drain(url: str, *, tasks: int) -> Rate:
     @hold.task(queue=QUEUE)
     async def noop(ctx: Context, weight: int = 1) -> None:
         del ctx
-        ended.count(weight)  # 0 for those that are only there to be in the way
+        ended.count(weight)  # 0 for tasks that only fill the queue
 
     async with hold:
         handles = await hold.submit_many(noop, [()] * tasks)
-        await asyncio.sleep(0.2)  # what follows submissions, hints above all, is not part of it
+        await asyncio.sleep(0.2)  # the effects of submissions, mainly hints, are not part of it
         watch = Watch()
         async with hold.worker(concurrency=SLOTS) as worker:
             await ended.wait()
@@ -123,17 +123,17 @@ async def drain(url: str, *, tasks: int) -> Rate:
 
 
 async def submit_single(url: str, *, seconds: float) -> Rate:
-    """Submit one task after the other; tasks a second."""
+    """Submit one task after the other; tasks per second."""
     return await _submit(url, seconds, together=1)
 
 
 async def submit_concurrent(url: str, *, seconds: float) -> Rate:
-    """Submit from 100 coroutines at a time; tasks a second."""
+    """Submit from 100 coroutines at a time; tasks per second."""
     return await _submit(url, seconds, together=100)
 
 
 async def submit_bulk(url: str, *, seconds: float) -> Rate:
-    """Submit a thousand tasks a call; tasks a second."""
+    """Submit a thousand tasks per call; tasks per second."""
     return await _submit(url, seconds, bulk=1000)
 
 
@@ -189,7 +189,7 @@ async def latency_submitter(url: str, *, samples: int) -> None:
 async def memory(url: str, *, tasks: int, settling: float = 3.0) -> tuple[float]:
     """Keep tasks in flight, each inside a step that awaits; KB of this process's memory for each of them.
 
-    ``settling`` is time for what comes after their start: a step that takes longer than a second is noted as running.
+    ``settling`` is time for work after their start: a step that takes longer than a second is recorded as running.
     """
     hold = Holdfast(url)
     inside, release = Countdown(0), asyncio.Event()
@@ -213,7 +213,7 @@ async def memory(url: str, *, tasks: int, settling: float = 3.0) -> tuple[float]
 
     first_few = min(100, tasks)
     async with hold, hold.worker(concurrency=first_few + tasks, grace=60):
-        # What grows once, with the first of them, belongs to the process and not to a task.
+        # Memory that grows once, with the first tasks, belongs to the process and not to a task.
         base = await size_with(first_few)
         grown = await size_with(tasks)
         release.set()
@@ -221,7 +221,7 @@ async def memory(url: str, *, tasks: int, settling: float = 3.0) -> tuple[float]
 
 
 async def _check_results(handles: Sequence[Handle[Any]], expected: object) -> None:
-    """See that what was counted as done is stored as done."""
+    """Check that what was counted as done is stored as done."""
     for handle in handles:
         result = await handle.result(timeout=1)
         if result != expected:

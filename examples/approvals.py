@@ -1,4 +1,4 @@
-"""An agent that waits for people: it asks what it cannot know, and needs a yes before it reaches others."""
+"""An agent that waits for people: it asks what it cannot know, and needs an approval before it contacts others."""
 
 import asyncio
 import os

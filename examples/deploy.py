@@ -13,7 +13,7 @@ PLAN = ["Check current status", "Apply changes", "Verify again"]
 
 @tool(risk="read_only")
 def status(service: str) -> str:
-    "Say which version of a service runs."
+    "Return which version of a service runs."
     return next(reversed(cluster.values()), "nothing deployed") + f" ({service})"
 
 

@@ -1,4 +1,4 @@
-"""Chapter 11, "Mini Code Example": the lab's DevOps agent. Kill it at any point, start it again, and it goes on."""
+"""Chapter 11, "Mini Code Example": the lab's DevOps agent. Kill it at any point, start it again, and it continues."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Going back to a step and trying something else from there: a fork shares the past and has a future of its own."""
+"""Going back to a step and trying something else from there: a fork shares the past and has its own future."""
 
 import asyncio
 import os

@@ -1,7 +1,7 @@
-"""Chapter 11, "Mini Code Example": the agent's loop written by hand, on nothing but ``store.save``.
+"""Chapter 11, "Mini Code Example": the agent's loop written by hand, only with ``store.save``.
 
-Kill it at any point and start it again: it goes on with the conversation it had. What a crash costs is the call that
-was under way, which is made again; ``loop_with_steps.py`` shows the same loop with steps that are not.
+Kill it at any point and start it again: it continues its conversation. After a crash, the call that was under way is
+made again; ``loop_with_steps.py`` shows the same loop with steps that are not repeated.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ hold = Holdfast()
 
 
 async def begin(manager: CheckpointManager, user_input: str) -> Task:
-    """Go on with the task of last time, or begin a new one."""
+    """Continue the task of the last run, or begin a new one."""
     try:
         task = (await manager.validate_and_resume("fix-disk")).task
     except NotFound:
         task = await hold.store.save(Task(id="fix-disk", user_input=user_input, state=TaskState.RUNNING))
-    if task.version == 0:  # also where the last run died between these lines; the patch, which ends this, comes last
+    if task.version == 0:  # also if the last run died between these lines: the patch comes last
         await hold.extend_budget(task.id, Budget(max_steps=20, max_wall_time_ms=300_000), by="loop")
         await hold.patch_state(task.id, StatePatch(goal=user_input), version=0, by="loop")
     return task

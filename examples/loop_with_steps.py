@@ -1,7 +1,7 @@
-"""Chapter 11, "Mini Code Example": the same loop with ``ctx.step``: nothing that is done is done again.
+"""Chapter 11, "Mini Code Example": the same loop with ``ctx.step``: no finished step runs again.
 
 Kill it at any point and start it again. The code runs from its beginning, recorded steps and patches replay, and the
-loop goes on with the first call that was not recorded.
+loop continues with the first call that was not recorded.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ THREE_TRIES = Retry(max_attempts=3, initial=1.0)  # after 1 s, then 2 s
 
 
 async def ask(messages: list[Any], turn: int) -> dict[str, Any]:
-    """Ask the model. What a step takes and returns is plain data."""
+    """Ask the model. A step takes and returns plain data."""
     request = Request(messages=tuple(Message.from_json(said) for said in messages), turn=turn)
     return (await model.complete(request, lambda _: None)).to_json()
 
@@ -46,7 +46,7 @@ async def devops(ctx: Context, user_input: str) -> str:
         Message(role="user", content=user_input).to_json(),
     ]
     for turn in range(5):
-        await ctx.charge(steps=1)  # counted once, however often this line replays
+        await ctx.charge(steps=1)  # counted once, even if this line replays
         reply = Reply.from_json(await ctx.step("think", ask, messages, turn, retry=THREE_TRIES, timeout=60))
         messages.append(reply.message.to_json())
         if not reply.tool_calls:

@@ -1,7 +1,7 @@
 """Draw the diagrams of the docs as SVG: docs/diagrams/*.svg.
 
     python scripts/diagrams.py            writes them
-    python scripts/diagrams.py --check    fails if one is not what it would write
+    python scripts/diagrams.py --check    fails if a diagram is not up to date
 
 The states and moves of a task and of an effect come from the tables that the code itself uses. Only the place of each
 state on the page, and the two sequences, are written here.
@@ -59,7 +59,7 @@ TASK_BENDS = {
     ("review", "waiting"): 46.0,
     ("running", "waiting"): -10.0,
 }
-"""How far an arrow bends to the right of its direction, so that arrows and boxes do not cross where they need not."""
+"""How far an arrow bends to the right of its direction, so that arrows and boxes cross as little as possible."""
 
 EFFECT_PLACES = {
     EffectState.INTENDED: (160, 40),
@@ -91,14 +91,14 @@ class Message:
 
 
 def task_life() -> str:
-    """Draw the states of a task. Cancelling is the same from every open state, so the caption has it."""
+    """Draw the states of a task. Cancelling is the same from every open state, so only the caption mentions it."""
     moves = {
         (source.value, target.value): meaning
         for source, targets in MOVES.items()
         for target, meaning in targets.items()
         if target is not TaskState.CANCELLED
     }
-    caption = "Any open task can also be cancelled. A parent can begin an ended child again."
+    caption = "Any open task can also be cancelled. A parent can restart an ended child."
     return _states(
         {state.value: place for state, place in TASK_PLACES.items()}, moves, TASK_BENDS, TERMINAL_NAMES, caption
     )
@@ -181,7 +181,7 @@ def _states(
 
 
 def _edge(source: tuple[float, float], target: tuple[float, float], text: str, bend: float) -> Iterator[str]:
-    """Draw an arrow from box to box. Two that go to and fro bend away from each other."""
+    """Draw an arrow from box to box. Two arrows in opposite directions bend away from each other."""
     (x1, y1), (x2, y2) = source, target
     length = hypot(x2 - x1, y2 - y1)
     across = ((y1 - y2) / length, (x2 - x1) / length)  # to the right of the arrow, on a page
@@ -252,7 +252,7 @@ def _svg(width: float, height: float, parts: Sequence[str]) -> str:
 
 
 def diagrams() -> dict[Path, str]:
-    """Return what each file should hold."""
+    """Return the expected content of each file."""
     folder = ROOT / "docs/diagrams"
     drawn = {"task-life": task_life(), "effect-states": effect_states(), "step-commit": step_commit()}
     return {folder / f"{name}.svg": text for name, text in (drawn | {"take-over": take_over()}).items()}
@@ -261,7 +261,7 @@ def diagrams() -> dict[Path, str]:
 def main(arguments: Sequence[str]) -> int:
     """Write the diagrams, or check them; return the exit code."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Draw the diagrams of the docs.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if one is not up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a diagram is not up to date")
     check = parser.parse_args(arguments).check
     stale = [path for path, text in diagrams().items() if not path.exists() or path.read_text("utf-8") != text]
     for path in stale:

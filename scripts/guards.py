@@ -1,11 +1,11 @@
-"""Remove each guard of the effects protocol, one at a time, and see whether the tests notice.
+"""Remove each guard of the effects protocol, one at a time, and check that the tests fail.
 
     make guards                      all of them (half an hour on two cores)
     python scripts/guards.py --list
     python scripts/guards.py settle-wait proof
 
-Each guard names the line that keeps a promise, what is left without it, and the tests that have to fail then. The
-change is made in a copy of the project. A guard whose removal nobody notices is printed, and the script fails.
+Each guard names the line that keeps a promise, the code without it, and the tests that have to fail then. The change is
+made in a copy of the project. If no test fails for a guard, the guard is printed and the script fails.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 600.0
-"""Seconds the tests of one guard may take. A hang is a failure too: without the guard something waits for ever."""
+"""Seconds the tests of one guard may take. A hang is a failure too: without the guard something waits forever."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """One promise, the code that keeps it, and what notices when it is gone."""
+    """One promise, the code that keeps it, and the tests that fail without it."""
 
     name: str
     file: str
     there: str
-    """The text that is the guard; it stands in the file exactly once."""
+    """The text of the guard; it must be in the file exactly once."""
     gone: str
     tests: tuple[str, ...]
 
@@ -47,7 +47,7 @@ _RACES = ("tests/effects_races",)
 
 
 def _contract(tests: str) -> tuple[str, ...]:
-    """Return the tests of the stores' contract whose names hold these words."""
+    """Return the tests of the stores' contract whose names contain these words."""
     return ("tests/store/contract", "-k", tests)
 
 
@@ -158,7 +158,7 @@ GUARDS = (
     Guard(
         "evidence-before-reconcile",
         _ENGINE + "effects/doubt.py",
-        "    if told is not None:\n        return told\n",
+        "    if reported is not None:\n        return reported\n",
         "",
         _EFFECTS,
     ),
@@ -192,7 +192,7 @@ GUARDS = (
         _RACES,
     ),
     Guard(
-        "decided-while-nobody-looked",
+        "decided-meanwhile",
         _ENGINE + "effects/doubt.py",
         "await attempt.outbox.commit_surely(WriteEffect(effect), OpenApproval(open_one))",
         "await attempt.outbox.commit_surely(OpenApproval(open_one))",
@@ -393,10 +393,10 @@ GUARDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Remove the named guards, or all of them, and print what noticed."""
+    """Remove the named guards, or all of them, and print which tests fail."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", help="guards to remove; all of them by default")
-    parser.add_argument("--list", action="store_true", help="only say which there are")
+    parser.add_argument("--list", action="store_true", help="only list the guards")
     asked = parser.parse_args(arguments)
     unknown = set(asked.names) - {guard.name for guard in GUARDS}
     if unknown:
@@ -406,9 +406,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{guard.name:45} {guard.file}" for guard in chosen))
         return 0
     missed = [guard.name for guard in chosen if not _is_noticed(guard)]
-    print(f"{len(chosen) - len(missed)} of {len(chosen)} guards are noticed when they are gone", flush=True)
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} guards are noticed when they are removed", flush=True)
     if missed:
-        print(f"nobody notices: {', '.join(missed)}", file=sys.stderr)
+        print(f"no test fails without: {', '.join(missed)}", file=sys.stderr)
     return int(bool(missed))
 
 
@@ -421,7 +421,7 @@ def _is_noticed(guard: Guard) -> bool:
         )
         shutil.copytree(ROOT, copy, ignore=ignored)
         remove(guard, copy)
-        # First where the source is looked for: before the installed project, which is the one with the guard.
+        # First in the search path: before the installed project, which still has the guard.
         environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "2", *guard.tests]
         try:
@@ -440,11 +440,11 @@ def _is_noticed(guard: Guard) -> bool:
 
 
 def remove(guard: Guard, project: Path) -> None:
-    """Take a guard out of a copy of the project."""
+    """Remove a guard from a copy of the project."""
     file = project / guard.file
     text = file.read_text(encoding="utf-8")
     if text.count(guard.there) != 1:
-        raise LookupError(f"guard {guard.name!r} stands {text.count(guard.there)} times in {guard.file}, not once")
+        raise LookupError(f"guard {guard.name!r} is {text.count(guard.there)} times in {guard.file}, not once")
     file.write_text(text.replace(guard.there, guard.gone), encoding="utf-8")
 
 

@@ -1,9 +1,9 @@
-"""Write the map of every package: the list of its modules that closes the docstring of its ``__init__.py``.
+"""Write the map of every package: the list of its modules at the end of the docstring of its ``__init__.py``.
 
     python scripts/maps.py            writes them
-    python scripts/maps.py --check    fails if one is not what it would write
+    python scripts/maps.py --check    fails if a map is not up to date
 
-A line of a map is the first sentence of the module's own docstring; that is where to change it.
+A line of a map is the first sentence of the module's own docstring; change it there.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _DOCSTRING = re.compile(r'\A(?P<mark>r?""")(?P<text>.*?)"""\n', re.DOTALL)
 
 
 def packages() -> Iterator[Path]:
-    """Yield the ``__init__.py`` of every package that holds more than itself."""
+    """Yield the ``__init__.py`` of every package with more than one part."""
     for path in sorted(SOURCE.rglob("__init__.py")):
         if path.parent != SOURCE and len(list(parts(path.parent))) > 1:
             yield path
 
 
 def parts(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the packages and then the modules of a folder: as a map names each, and the file that describes it."""
+    """Yield the packages and then the modules of a folder: the name in the map, and the file that describes it."""
     for path in sorted(folder.iterdir()):
         if (path / "__init__.py").exists():
             yield f"{path.name}/", path / "__init__.py"

@@ -1,9 +1,9 @@
 """Write the reference pages from the code: docs/reference-api.md, docs/reference/ and docs/reference-cli.md.
 
     python scripts/reference.py            writes them
-    python scripts/reference.py --check    fails if they are not what it would write
+    python scripts/reference.py --check    fails if they are not up to date
 
-What they say stands in docstrings, signatures and the help texts of the command; that is where to change it.
+Their content comes from docstrings, signatures and the help texts of the command; change it there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # a script finds what stands beside it, and its own folder is not the one to start from
+sys.path.insert(0, str(ROOT))  # a script starts in its own folder, the imports below one folder higher
 
 from scripts.reference_pages.api import api_pages  # noqa: E402
 from scripts.reference_pages.cli import cli_page  # noqa: E402
@@ -23,7 +23,7 @@ COMMAND = "python scripts/reference.py"
 
 
 def pages() -> dict[Path, str]:
-    """Return what each reference page should say."""
+    """Return the expected text of each reference page."""
     texts = {**api_pages(), "reference-cli.md": cli_page()}
     return {ROOT / "docs" / name: text for name, text in texts.items()}
 

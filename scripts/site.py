@@ -3,7 +3,7 @@
     python scripts/site.py
 
 Pages are copied first. A link that leads out of docs/, to an example or a test, has no target on the site: its text
-stays, and the link goes. A link to a page or heading that does not exist is an error.
+stays, and the link is removed. A link to a page or heading that does not exist is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def copy_pages() -> None:
-    """Copy docs/ to where the site is built from."""
+    """Copy docs/ to the folder from which the site is built."""
     shutil.rmtree(COPY, ignore_errors=True)
     shutil.copytree(ROOT / "docs", COPY)
     for page in COPY.rglob("*.md"):

@@ -1,11 +1,11 @@
 """Run the whole suite on every version of Python that Holdfast supports, one after the other: `make test-all`.
 
-An interpreter is taken from PATH, from pyenv, or from uv, which may download it. What this machine does not have is
-named at the beginning and again at the end, and is no failure: a failure is a test that fails, or that nothing could be
-run. Arguments go to pytest: `make test-all TESTS="tests/engine -x"`.
+An interpreter is taken from PATH, from pyenv, or from uv, which may download it. Versions that are missing on this
+machine are named at the beginning and at the end. They are not a failure: a failure is a test that fails, or that no
+version could be run. Arguments are passed to pytest: `make test-all TESTS="tests/engine -x"`.
 """
 
-# ruff: noqa: S603 - it runs what the developer's own machine has
+# ruff: noqa: S603 - it runs programs of the developer's own machine
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def _candidates(version: str) -> Iterator[Path]:
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"), key=_patch, reverse=True)
     if uv := shutil.which("uv"):
-        # Without a download first; a host that cannot be reached is no reason to stop.
+        # First without a download; a host that cannot be reached must not stop the run.
         for command in (["find"], ["install", "--quiet"], ["find"]):
-            said = subprocess.run([uv, "python", *command, version], capture_output=True, text=True, check=False)
-            if command == ["find"] and said.returncode == 0:
-                yield Path(said.stdout.strip())
+            answer = subprocess.run([uv, "python", *command, version], capture_output=True, text=True, check=False)
+            if command == ["find"] and answer.returncode == 0:
+                yield Path(answer.stdout.strip())
 
 
 def _patch(python: Path) -> tuple[int, ...]:
@@ -56,17 +56,17 @@ def _patch(python: Path) -> tuple[int, ...]:
 
 
 def _version_of(python: Path) -> str | None:
-    """Ask it: what pyenv puts on the PATH is there for versions that are not switched on, too."""
+    """Return the version that it reports: pyenv puts programs on the PATH even for versions that are not enabled."""
     ask = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
-        said = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False, cwd="/")
+        answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False, cwd="/")
     except OSError:
         return None
-    return said.stdout.strip() if said.returncode == 0 else None
+    return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def run_suite(version: str, python: Path, arguments: Sequence[str]) -> str | None:
-    """Run the tests in an environment of their own; return what went wrong, or None."""
+    """Run the tests in a separate environment; return what went wrong, or None."""
     environment = ROOT / f".venv-{version}"
     make = ["make", "--no-print-directory", f"VENV={environment.name}", f"PYTHON={python}", "setup"]
     if subprocess.run(make, cwd=ROOT, check=False).returncode:
@@ -80,7 +80,7 @@ def run_suite(version: str, python: Path, arguments: Sequence[str]) -> str | Non
 
 
 def main(arguments: Sequence[str], versions: Sequence[str] = PYTHONS) -> int:
-    """Run all of them, whatever fails, and sum up."""
+    """Run all versions, even if one fails, and print a summary."""
     found = {version: find_python(version) for version in versions}
     for version, python in found.items():
         _announce(f"Python {version}: {python or 'NOT ON THIS MACHINE, and skipped'}")

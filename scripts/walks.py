@@ -1,11 +1,11 @@
-"""Record the walks through the code: how many files one call of a user goes through, and how often it changes the file.
+"""Measure walks through the code: how many files one call of a user passes, and how often it moves to another file.
 
     python scripts/walks.py                     on SQLite
-    python scripts/walks.py --postgres          also a step on a PostgreSQL server of its own
-    PYTHONPATH=other/src python scripts/walks.py       of another version
+    python scripts/walks.py --postgres          also a step on a separate PostgreSQL server
+    PYTHONPATH=other/src python scripts/walks.py       for another version
 
-A reader who follows a call with a debugger makes this walk. A hop is a call or a return that leads into another file,
-or another layer. Calls of background tasks that happen to run meanwhile are counted, so the figures vary by a little;
+A reader who follows a call with a debugger takes this walk. A hop is a call or a return that leads into another file,
+or another layer. Calls of background tasks that run at the same time are counted, so the figures vary a little;
 each walk is made several times, and the shortest counts.
 """
 
@@ -35,7 +35,7 @@ PATIENCE = 60.0
 
 @dataclass
 class Walk:
-    """The files that a call went through."""
+    """The files that a call passed."""
 
     files: set[str] = field(default_factory=set)
     hops: int = 0
@@ -43,7 +43,7 @@ class Walk:
     _at: str | None = None
 
     def note(self, file: str) -> None:
-        """Go on in this file."""
+        """Record that the call is now in this file."""
         if self._at is not None and file != self._at:
             self.hops += 1
             self.layer_hops += layer(file) != layer(self._at)
@@ -52,7 +52,7 @@ class Walk:
 
     @property
     def layers(self) -> int:
-        """How many layers it went through."""
+        """How many layers the call passed."""
         return len({layer(file) for file in self.files})
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ def recorded() -> Iterator[Walk]:
 
 
 async def shortest(walk: Callable[[], Awaitable[Walk]]) -> Walk:
-    """Make a walk several times: the first time, much is only prepared."""
+    """Take a walk several times: the first time includes preparation."""
     return min([await walk() for _ in range(TIMES)], key=lambda one: one.hops)
 
 
@@ -129,7 +129,7 @@ async def ask(hold: Holdfast) -> tuple[Walk, Walk]:
     handle = await hold.submit(hold.register(agent), "Deploy billing.")
     with recorded() as walk:
         async with hold.worker():
-            while not (asked := await hold.approvals(task=handle)):  # noqa: ASYNC110 - nothing announces it
+            while not (asked := await hold.approvals(task=handle)):  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.005)
     with recorded() as decision:
         await hold.approve(asked[0].id, by="ada")
@@ -152,7 +152,7 @@ async def hand_over(hold: Holdfast) -> tuple[Walk, Walk]:
         lease = claimed.structured_content["lease"]
         with recorded() as completion:
             done = await client.call_tool("complete_step", {"lease": lease, "key": "look", "output": "full"})
-        assert not done.is_error, done.structured_content  # noqa: S101 - the walk would be another one
+        assert not done.is_error, done.structured_content  # noqa: S101 - otherwise it would be another walk
     return claim, completion
 
 
@@ -167,7 +167,7 @@ def show(url: str, task_id: str) -> Walk:
 
 
 async def walks_in(url: str) -> dict[str, Walk]:
-    """Make the walks on a new store."""
+    """Take the walks on a new store."""
     hold = Holdfast(url)
 
     async def pair(walk: Callable[[Holdfast], Awaitable[tuple[Walk, Walk]]]) -> tuple[Walk, Walk]:
@@ -185,7 +185,7 @@ async def walks_in(url: str) -> dict[str, Walk]:
 
 
 async def step_on_postgres() -> Walk:
-    """Make the walk of a step on PostgreSQL."""
+    """Take the walk of a step on PostgreSQL."""
     from tests.postgres_server import start_postgres  # noqa: PLC0415 - only here
 
     with start_postgres(18) as server:

@@ -50,7 +50,7 @@ def main(url: str, sizes: str) -> None:
     began = time.perf_counter()
     run(**asked)
     print(json.dumps(asked["tasks"] * asked["steps"] / (time.perf_counter() - began)), flush=True)
-    os._exit(0)  # its threads would take seconds to notice
+    os._exit(0)  # its threads would take seconds to stop
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Huey: ``python drive_huey.py sqlite:///FILE '{"tasks": 3000}'``; prints tasks a second.
 
-With ``fsync=True``: a WAL with synchronous=FULL, as Holdfast has it. A task is deleted when a worker takes it, so that
-a crash loses it, and no results are kept: less than ours promises. One thread, which is faster than four on two cores.
+With ``fsync=True``: a WAL with synchronous=FULL, as in Holdfast. A task is deleted when a worker takes it, so that
+a crash loses it, and no results are kept: less than Holdfast promises. One thread: it is faster than four on two cores.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(url: str, sizes: str) -> None:
     consumer.start()
     over.wait()
     print(json.dumps(tasks / (time.perf_counter() - began)), flush=True)
-    os._exit(0)  # its threads would take seconds to notice
+    os._exit(0)  # its threads would take seconds to stop
 
 
 if __name__ == "__main__":

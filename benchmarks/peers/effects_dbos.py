@@ -40,12 +40,12 @@ async def run(order: str) -> None:
 
 
 def main() -> None:
-    """Recover what was left behind, then run what is left."""
+    """Recover unfinished orders, then run the rest."""
     config: dict[str, Any] = {"name": "errands", "system_database_url": f"sqlite:///{DATABASE}", "executor_id": "local"}
     DBOS(config=config)
     DBOS.launch()
     asyncio.run(run_all(ERRANDS, run))
-    os._exit(0)  # its threads would take seconds to notice
+    os._exit(0)  # its threads would take seconds to stop
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """LangGraph: ``python -m benchmarks.peers.effects_langgraph FILE ERRANDS`` (see errand.py).
 
-A graph of five nodes, one thread for each order, what a node does wrapped in a task, as LangGraph advises for side
-effects. Resumed as it documents: by invoking it again with the same thread id and None for the input. ``mode`` is the
+A graph of five nodes, one thread for each order. The work of a node is wrapped in a task, as LangGraph advises for side
+effects. It is resumed as documented: invoke it again with the same thread id and None as the input. ``mode`` is the
 durability, or empty for its default.
 """
 
@@ -50,7 +50,7 @@ def build(errands: Errands, saver: AsyncSqliteSaver) -> Any:  # noqa: ANN401 - L
 
 
 async def main() -> None:
-    """Run what is left, each order from its last checkpoint."""
+    """Run the rest, each order from its last checkpoint."""
     database, errands = read_arguments()
     options = {"durability": errands.mode} if errands.mode else {}
     async with AsyncSqliteSaver.from_conn_string(database) as saver:
@@ -59,8 +59,8 @@ async def main() -> None:
         async def run(order: str) -> None:
             config = {"configurable": {"thread_id": order}}
             is_new = await saver.aget_tuple(config) is None  # or was killed before its first checkpoint
-            # Not only if the state names a next node: after a kill between a node's writes and the checkpoint that
-            # follows them it names none, and the graph has not ended.
+            # Do not ask whether the state names a next node: after a kill between a node's writes and the next
+            # checkpoint it names none, although the graph has not ended.
             await graph.ainvoke({"order": order, "done": ""} if is_new else None, config, **options)
 
         await run_all(errands, run)

@@ -1,14 +1,14 @@
 """The errand that every engine runs: an order in five steps, three of which do something to the world outside.
 
-The world is a `holdfast.testing.ledger`, spoken to over plain HTTP. What a step does is written once, here, so that
-only what is around it differs. A worker says where it is on standard output, a line each, in one write, so that whoever
-kills it can choose the moment:
+The world is a `holdfast.testing.ledger`, called over plain HTTP. The work of a step is written once, here, so that only
+the engine around it differs. A worker prints where it is on standard output, each line in one write, so that the
+benchmark can choose the moment of the kill:
 
     enter ORDER STEP       a step's function is running
-    answered ORDER STEP    its call was answered, and the engine has not been told yet
-    done ORDER             the engine says that the order is completed
-    failed ORDER REASON    the engine says that it never will be
-    doubt ORDER.STEP       the engine says that it does not know whether the call was made
+    answered ORDER STEP    its call was answered, and the engine does not know it yet
+    done ORDER             the engine reports the order as completed
+    failed ORDER REASON    the engine reports that it gave up
+    doubt ORDER.STEP       the engine reports that it does not know whether the call was made
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Errands:
     prepare_ms: float = 10
     """Between the beginning of a step and its call."""
     delay_before_ms: float = 15
-    """Between the arrival of a call and its happening."""
+    """Between the arrival of a call and its effect."""
     delay_after_ms: float = 15
-    """Between its happening and the answer."""
+    """Between its effect and the answer."""
     mode: str = ""
-    """Whatever the engine can be asked to do differently."""
+    """A mode of the engine, if it has several."""
 
 
 def read_arguments() -> tuple[str, Errands]:
@@ -48,12 +48,12 @@ def read_arguments() -> tuple[str, Errands]:
 
 
 def say(*words: str) -> None:
-    """Tell whoever started this process."""
+    """Print a line for the process that started this one."""
     os.write(sys.stdout.fileno(), (" ".join(words) + "\n").encode())
 
 
 def business_key(order: str, step: str) -> str:
-    """Return what stands for this effect, whoever causes it and how often."""
+    """Return the key of this effect, the same for every worker and every try."""
     return f"{order}.{step}"
 
 
@@ -72,7 +72,7 @@ async def run_all(errands: Errands, run: Callable[[str], Awaitable[object]]) -> 
     for order in errands.orders:
         try:
             await run(order)
-        except Exception as error:  # noqa: BLE001 - the engine has given up, whatever it calls that
+        except Exception as error:  # noqa: BLE001 - the engine has given up, with any kind of error
             say("failed", order, type(error).__name__, " ".join(str(error).split()))
         else:
             say("done", order)

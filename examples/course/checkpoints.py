@@ -1,4 +1,4 @@
-"""Chapter 11, "Advanced Checkpoint Strategies": the three of them; save, validate, resume, rotate."""
+"""Chapter 11, "Advanced Checkpoint Strategies": the three strategies; save, validate, resume, rotate."""
 
 import asyncio
 from collections.abc import Sequence

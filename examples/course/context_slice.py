@@ -1,4 +1,4 @@
-"""Chapter 11, "Filtering by Relevance": what of a large state the model is shown for the current step."""
+"""Chapter 11, "Filtering by Relevance": the part of a large state that the model sees for the current step."""
 
 from holdfast import AgentState, ArtifactRef, KnownFact, filter_relevant_state
 

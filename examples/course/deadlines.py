@@ -21,10 +21,10 @@ async def ask(ctx: Context) -> str:
         return f"the step was stopped: {failed.failure.type_name}"
 
 
-@hold.task(deadline=timedelta(seconds=1))  # for the whole run: in the queue, at work, waiting
+@hold.task(deadline=timedelta(seconds=1))  # for the whole run: queued, running, waiting
 async def loop(ctx: Context) -> None:
     while True:
-        await ctx.sleep(0.1)  # no check of the deadline here: the engine has it
+        await ctx.sleep(0.1)  # no check of the deadline here: the engine does it
 
 
 async def main() -> None:

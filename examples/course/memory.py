@@ -26,11 +26,11 @@ async def main() -> None:
         print("now:", status.value)
         print("before:", [fact.value for fact in await hold.memory.history("task-7", "status")])
 
-        # By agents: what one of them remembers, another one recalls.
+        # By agents: one agent remembers a fact, and another one recalls it.
         print(await (await hold.submit(learner, "Who owns billing?")).result(timeout=60))
         print(await (await hold.submit(reader, "Who owns billing?")).result(timeout=60))
 
-        # Two sources that do not agree are shown, and a person settles it.
+        # If two sources do not agree, both facts are shown, and a person decides.
         await hold.memory.store("billing", "owner", "Grace", source="wiki")
         [conflict] = await hold.memory.conflicts("billing")
         print("in conflict:", sorted(str(fact.value) for fact in conflict.facts))

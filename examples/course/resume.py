@@ -1,4 +1,4 @@
-"""Chapter 11, "Real-World Case Study": a deployment of ten steps is killed in step 8, and goes on with step 8."""
+"""Chapter 11, "Real-World Case Study": a deployment of ten steps is killed in step 8, and continues with step 8."""
 
 import asyncio
 import os
@@ -38,5 +38,5 @@ async def main() -> None:
 
 if __name__ == "__main__":
     if not CRASH:
-        subprocess.run([sys.executable, __file__, "--crash"], check=False)  # noqa: S603 - this very file
+        subprocess.run([sys.executable, __file__, "--crash"], check=False)  # noqa: S603 - this file itself
     asyncio.run(main())

@@ -10,7 +10,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def execute_with_retry(function: Callable[[], str], max_retries: int, sleep: Sleep = asyncio.sleep) -> str:
-    """The exercise. If the process dies during a pause, the count and the pause die with it."""
+    """The exercise. If the process dies during a pause, the count and the pause are lost."""
     for attempt in range(max_retries):
         try:
             return function()

@@ -1,4 +1,4 @@
-"""Chapter 11, "MCP for State": one agent writes down how far it is; another one reads it over MCP and goes on."""
+"""Chapter 11, "MCP for State": one agent records its progress; another one reads it over MCP and continues."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from mcp import Client, StdioServerParameters
 
 
 def server(name: str) -> StdioServerParameters:
-    """Each agent starts a server of its own; the store behind them is the same."""
+    """Each agent starts its own server; both servers use the same store."""
     return StdioServerParameters(command=sys.executable, args=["-m", "holdfast", "mcp", "--name", name])
 
 

@@ -13,7 +13,7 @@ together = asyncio.Barrier(2)
 @hold.task(queue="deploys")
 async def deploy(ctx: Context, service: str) -> str:
     started.append(service)
-    await together.wait()  # each worker takes one task at a time, so the two that meet here have different workers
+    await together.wait()  # each worker runs one task at a time, so the two tasks that meet here have different workers
     return f"{service} is up"
 
 

@@ -17,7 +17,7 @@ from holdfast.model import errors
 from scripts.reference_pages.markdown import GENERATED, anchor, as_markdown, fenced
 
 WIDTH = 100
-"""Longer signatures get a line for each argument."""
+"""A longer signature gets one line per argument."""
 
 GROUPS = {
     "Applications": "Holdfast TaskDefinition Handle Worker SyncHoldfast SyncHandle SyncWorker",
@@ -42,7 +42,7 @@ GROUPS = {
     "Stores": "open_store make_store TaskStore StateStore Capabilities TaskFilter Page Summary encode decode Clock "
     "ManualClock",
 }
-"""Where each public name stands. Errors stand in a part of their own, by what they are."""
+"""The part of the page for each public name. Errors have their own part."""
 
 HANDED_OUT = {
     "Artifacts": "`hold.artifacts`, `ctx.artifacts`",
@@ -59,7 +59,7 @@ HANDED_OUT = {
     "Transaction": "the first argument of a function in a transaction",
     "Worker": "`async with hold.worker()`",
 }
-"""What nobody constructs, and where it comes from instead."""
+"""Objects that users do not construct, and where they come from."""
 
 
 def api_pages() -> dict[str, str]:
@@ -105,13 +105,13 @@ def _links(names: list[str], page: str = "") -> Iterator[str]:
 
 
 def _heading(name: str) -> str:
-    """Return the heading of a name. Anchors have small letters only, so that ``tool`` must differ from ``Tool``."""
+    """Return the heading of a name. Anchors are in lower case, so ``tool`` must differ from ``Tool``."""
     has_twin = any(other != name and other.lower() == name for other in holdfast.__all__)
     return f"{name} (function)" if has_twin else name
 
 
 def grouped(public: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names under their titles. A name that has no place is an error: it would be in no reference."""
+    """Return the names under their titles. A name without a place is an error: it would be missing in the reference."""
     names = [name for name in public if not name.startswith("_")]
     raised = [name for name in names if _is_error(getattr(holdfast, name))]
     groups = {title: text.split() for title, text in GROUPS.items()}
@@ -127,7 +127,7 @@ def _is_error(thing: object) -> bool:
     return isinstance(thing, type) and issubclass(thing, BaseException)
 
 
-def _described(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever is public
+def _described(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - any public object
     yield f"## {_heading(name)}"
     yield ""
     if not isinstance(thing, type):
@@ -148,7 +148,7 @@ def _described(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatev
 
 
 def _constructor(thing: type) -> Any:  # noqa: ANN401
-    """Return the ``__init__`` that we wrote or that a dataclass made; None if nobody would call it."""
+    """Return the ``__init__`` that we wrote or that a dataclass made; None if users do not call it."""
     if issubclass(thing, enum.Enum):
         return None
     for parent in _ours(thing):
@@ -162,37 +162,37 @@ def _ours(thing: type) -> list[type]:
 
 
 def _fields(thing: type) -> Iterator[str]:
-    """Return a line for each member, property, and field of which the signature does not say all."""
-    said = {name: text for parent in reversed(_ours(thing)) for name, text in _said_in_source(parent).items()}
+    """Return a line for each member, each property, and each field with more than its signature."""
+    described = {name: text for parent in reversed(_ours(thing)) for name, text in _field_docstrings(parent).items()}
     if issubclass(thing, enum.Enum):
         for member in thing:
-            yield _item(f"{member.name} = {member.value!r}", said.get(member.name))
+            yield _item(f"{member.name} = {member.value!r}", described.get(member.name))
     elif dataclasses.is_dataclass(thing):
         for field in dataclasses.fields(thing):
-            if not field.name.startswith("_") and (field.name in said or not field.init):
-                yield _item(f"{field.name}: {_annotation(field.type)}", said.get(field.name))
+            if not field.name.startswith("_") and (field.name in described or not field.init):
+                yield _item(f"{field.name}: {_annotation(field.type)}", described.get(field.name))
     for name, value in _members(thing):
         if isinstance(value, property):
             returned = getattr(value.fget, "__annotations__", {}).get("return", "Any")
             yield _item(f"{name}: {_annotation(returned)}", inspect.getdoc(value))
 
 
-def _item(code: str, said: str | None) -> str:
-    return f"- `{code}`" + (f": {as_markdown(said)}".replace("\n", " ") if said else "")
+def _item(code: str, described: str | None) -> str:
+    return f"- `{code}`" + (f": {as_markdown(described)}".replace("\n", " ") if described else "")
 
 
-def _said_in_source(thing: type) -> dict[str, str]:
-    """Return the strings that stand under the fields of a class; Python itself forgets them."""
+def _field_docstrings(thing: type) -> dict[str, str]:
+    """Return the docstrings below the fields of a class; Python itself does not keep them."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
-    except (OSError, TypeError):  # made while running
+    except (OSError, TypeError):  # a class without source, made at run time
         return {}
-    said = {}
+    described = {}
     for field, below in zip(tree.body, tree.body[1:], strict=False) if isinstance(tree, ast.ClassDef) else ():
         target = field.targets[0] if isinstance(field, ast.Assign) else getattr(field, "target", None)
         if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            said[target.id] = inspect.cleandoc(str(below.value.value))
-    return said
+            described[target.id] = inspect.cleandoc(str(below.value.value))
+    return described
 
 
 def _methods(thing: type) -> Iterator[tuple[str, Any]]:
@@ -203,7 +203,7 @@ def _methods(thing: type) -> Iterator[tuple[str, Any]]:
 
 
 def _members(thing: type) -> Iterator[tuple[str, Any]]:
-    """Return what people may use of a class, its own first, each once."""
+    """Return the public members of a class, its own first, each once."""
     seen: set[str] = set()
     for parent in _ours(thing):
         for name, value in vars(parent).items():
@@ -213,9 +213,9 @@ def _members(thing: type) -> Iterator[tuple[str, Any]]:
 
 
 def _signature(name: str, function: Any, *, bound: bool = False) -> list[str]:  # noqa: ANN401
-    """Return ``name(arguments) -> result``, with an argument a line where it would be long."""
+    """Return ``name(arguments) -> result``, with one line per argument if it would be long."""
     signature = inspect.signature(function)
-    # What is only taken to be refused in words is no part of what may be written.
+    # A parameter that is only accepted to raise a helpful error is not part of the signature.
     given = [one for one in signature.parameters.values() if one.name != "unknown"]
     if bound and given and given[0].name in {"self", "cls"}:
         given = given[1:]
@@ -256,7 +256,7 @@ def _annotation(found: object) -> str:
 
 
 def _default(value: object) -> str:
-    """Return a default as people would write it; ``...`` for what only marks that nothing was given."""
+    """Return a default as people would write it; ``...`` for a marker of a missing argument."""
     if isinstance(value, enum.Enum):
         return repr(value.value) if isinstance(value, str) else f"{type(value).__name__}.{value.name}"
     if isinstance(value, timedelta):

@@ -24,7 +24,7 @@ def cli_page(application: typer.Typer = app) -> str:
         "",
         _help(root),
         "",
-        f"`{name} COMMAND --help` says the same in a terminal.",
+        f"`{name} COMMAND --help` shows the same in a terminal.",
     ]
     commands = list(command_tree(root, name))
     lines += _overview(commands)
@@ -42,7 +42,7 @@ def _overview(commands: list[tuple[str, Any]]) -> Iterator[str]:
     """Return a table of the commands for each part of the help."""
     part: str | None = None
     for number, (path, command) in enumerate(commands):
-        if number == 0 or (_panel(command) or part) != part:  # what is in a group is where the group is
+        if number == 0 or (_panel(command) or part) != part:  # commands of a group are listed with their group
             part = _panel(command)
             yield from ("", f"**{part}**") if part else ()
             yield from ("", "| command | |", "|---|---|")
@@ -50,8 +50,8 @@ def _overview(commands: list[tuple[str, Any]]) -> Iterator[str]:
 
 
 def command_tree(group: Any, path: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - the classes of typer's own parser
-    """Return all commands with their full names, groups before what they hold, in the order that --help has."""
-    context = typer.Context(group)  # a group may load its commands when it is asked for them
+    """Return all commands with their full names, groups before their commands, in the order of --help."""
+    context = typer.Context(group)  # a group may load its commands late
     named = [(name, group.get_command(context, name)) for name in group.list_commands(context)]
     shown = [(name, command) for name, command in named if not command.hidden]
     panels = list(dict.fromkeys([None, *(_panel(command) for _, command in shown)]))
@@ -128,5 +128,5 @@ def _plain(value: object) -> str:
 
 
 def _help(command: Any) -> str:  # noqa: ANN401
-    said = (command.help or "").partition("\f")[0], command.epilog
-    return "\n\n".join(as_markdown(text) for text in said if text)
+    texts = (command.help or "").partition("\f")[0], command.epilog
+    return "\n\n".join(as_markdown(text) for text in texts if text)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 GENERATED = "<!-- Written by python scripts/reference.py; change the docstrings and help texts instead. -->"
-"""Stands at the top of what is not to be edited."""
+"""The first line of a page that must not be edited by hand."""
 
 
 def as_markdown(docstring: str | None) -> str:
@@ -17,12 +17,12 @@ def as_markdown(docstring: str | None) -> str:
 
 
 def cell(text: str) -> str:
-    """Return the text as it may stand in a table."""
+    """Return the text in a form for a table cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def fenced(lines: Sequence[str]) -> list[str]:
-    """Return a block that is shown as it is."""
+    """Return a block of plain text."""
     return ["```text", *lines, "```"]
 
 

@@ -1,6 +1,6 @@
 """Holdfast keeps long-running AI agents alive: their task, every step, state, budget and approvals in a database.
 
-Everything an application needs is exported here. Whoever writes a store, or works with one verb by verb, also needs the
+Everything an application needs is exported here. Code that implements a store, or calls one directly, also needs the
 types of ``holdfast.model.commit``, ``.operations`` and ``.worker``; modules may still move before 1.0.
 """
 
@@ -116,12 +116,12 @@ _LATER = {
     "ToolError": "tool",
     "tool": "tool",
 }
-"""Names of ``holdfast.agent``, and the modules they are in. They are imported when somebody asks for them: whoever only
-runs tasks need not wait for pydantic."""
+"""Names of ``holdfast.agent``, and the modules they are in. They are imported on first use, so that a program that only
+runs tasks does not wait for pydantic."""
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
-    """Import what is only needed by those who ask for it."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - an object of any type
+    """Import a name of ``holdfast.agent`` on first use."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(f"{__name__}.agent.{_LATER[name]}"), name)

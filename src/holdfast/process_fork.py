@@ -1,9 +1,9 @@
-"""What a forked child may not use of its parent's, and how it lets go of it.
+"""What a forked child must not use of its parent, and how it releases it.
 
-``os.fork`` copies the memory and the descriptors of a process, and only one of its threads. In the child, a loop in a
+``os.fork`` copies the memory and the descriptors of a process, but only one of its threads. In the child, a loop in a
 thread never answers, a connection is shared with the parent, and a file that the parent locked with flock stays locked
-for as long as the child lives. So whatever is open belongs to the process that opened it (Owner). In the child it
-refuses every use. And as soon as the child begins to run, it lets go of the parent's locks and sockets.
+while the child lives. So an open resource belongs to the process that opened it (Owner) and refuses every use in the
+child. As soon as the child begins to run, it releases the parent's locks and sockets.
 
 A process that is started with spawn, or that replaces its program after the fork as subprocess does, inherits nothing.
 """
@@ -20,7 +20,7 @@ from holdfast.model.errors import StoreForked
 
 
 class _Process:
-    """This process, as an object: the number of a process comes back one day, an object does not."""
+    """This process, as an object: a process id is reused one day, an object is not."""
 
     __slots__ = ("pid",)
 
@@ -29,15 +29,15 @@ class _Process:
 
 
 class Heir(Protocol):
-    """Something that has to let go of what it holds when it wakes up in a forked child."""
+    """Something that has to release its resources in a forked child."""
 
     def let_go(self) -> None:
-        """Called in the child, before anything else runs there, and in the child's children again."""
+        """Called in the child, before anything else runs there, and again in the child's own children."""
 
 
 _here = _Process()
 _no_fork = threading.RLock()
-"""Held by a thread while it forks, or while it must not be forked."""
+"""Held by a thread while it forks, or while no other thread may fork."""
 _locks: set[LockFile] = set()
 _heirs: WeakSet[Heir] = WeakSet()
 
@@ -48,7 +48,7 @@ class Owner:
     __slots__ = ("_process", "_what")
 
     def __init__(self, what: str) -> None:
-        """This process opens ``what``, a name for messages."""
+        """Make this process the owner of ``what``, a name for messages."""
         self._what = what
         self._process = _current()
 
@@ -70,24 +70,24 @@ class Owner:
 
 
 class LockFile:
-    """An open file that is there to be locked with flock. A forked child lets go of it; the lock stays the parent's.
+    """An open file to be locked with flock. A forked child releases it; the parent keeps the lock.
 
-    The lock belongs to the open file, which a child shares: without this, it would outlive the parent in the child.
+    The lock belongs to the open file, which a child shares: without this, the child would hold it when the parent ends.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: int = 0o666) -> None:
-        """Open the file, and create it where it is missing, with ``mode``. No program started from here inherits it.
+        """Open the file; if it is missing, create it with ``mode``. No program started from here inherits it.
 
-        A link is refused: another user may have put it there, and it may lead anywhere.
+        A symbolic link is refused: another user may have put it there, and it may lead anywhere.
         """
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        with _no_fork:  # a child that is forked between the two lines would keep it
+        with _no_fork:  # a child forked between the two lines would keep the file
             self.descriptor = os.open(path, flags, mode)
             _locks.add(self)
         self._owner = Owner(os.fspath(path))
 
     def close(self) -> None:
-        """Close the file, and with it give up the lock."""
+        """Close the file, which releases the lock."""
         if self._owner.is_other:
             return
         with _no_fork:
@@ -96,10 +96,10 @@ class LockFile:
 
 
 class ForkedFree:
-    """A lock of threads that is free in a forked child: the thread that holds it may be missing there."""
+    """A lock for threads that is free in a forked child: the thread that holds it may not exist there."""
 
     def __init__(self) -> None:
-        """Begin free."""
+        """Start unlocked."""
         self._lock = threading.Lock()
         watch(self)
 
@@ -108,23 +108,23 @@ class ForkedFree:
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        """Wait for it, and hold it."""
+        """Acquire the lock."""
         self._lock.acquire()
 
     def __exit__(self, *exception: object) -> None:
-        """Free it."""
+        """Release the lock."""
         self._lock.release()
 
 
 def watch(heir: Heir) -> None:
-    """Have ``let_go`` called in every forked child, for as long as the object lives."""
+    """Call ``let_go`` in every forked child, while the object lives."""
     _heirs.add(heir)
 
 
 def blank(descriptor: int) -> None:
-    """Let an inherited descriptor lead nowhere, without a word to what it led to: the parent still uses that.
+    """Point an inherited descriptor to the null device; the parent's connection or lock is not affected.
 
-    Its number stays taken: what still knows the number must not find another file under it.
+    The number stays in use: code that still has the number must not find another file under it.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     try:
@@ -135,7 +135,7 @@ def blank(descriptor: int) -> None:
 
 def _current() -> _Process:
     if _here.pid != os.getpid():
-        _begin_child()  # forked by a library that does not tell Python
+        _begin_child()  # forked by a library without Python's fork hooks
     return _here
 
 

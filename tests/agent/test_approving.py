@@ -172,7 +172,7 @@ async def test_an_approval_that_expires_is_a_rejection(app: Holdfast, box: Sandb
     assert await handle.result(timeout=2 * 3600) == "done"
     assert DONE == []
     [error] = told(model)
-    assert "nobody decided in time" in error
+    assert "there was no decision in time" in error
     [approval] = await app.approvals(handle, states=list(ApprovalState))
     assert approval.state is ApprovalState.EXPIRED
     assert (await box.trace(handle)).took >= timedelta(hours=1)

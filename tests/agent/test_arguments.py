@@ -62,12 +62,14 @@ def test_what_does_not_come_back_is_refused_by_the_name_of_its_parameter() -> No
 
 def test_what_can_never_come_back_is_refused_when_the_tool_is_made() -> None:
     for kind in REFUSED_AT_ONCE:
-        with pytest.raises(InvalidValue, match=f"tool 'act' has a parameter '{kind.name}' that would not come back"):
+        with pytest.raises(
+            InvalidValue, match=f"tool 'act' has a parameter '{kind.name}' that cannot be restored unchanged"
+        ):
             taking(kind)
 
 
 def test_a_default_that_does_not_come_back_is_refused_when_the_tool_is_made() -> None:
-    with pytest.raises(InvalidValue, match=r"takes amount: .* = 5, and the default does not come back"):
+    with pytest.raises(InvalidValue, match=r"takes amount: .* = 5, and the default cannot be restored unchanged"):
 
         @tool
         def pay(amount: Annotated[int, AfterValidator(lambda dollars: dollars * 100)] = 5) -> None:
@@ -139,10 +141,10 @@ def tightened(what: Tighter, path: str) -> None: ...
 
 
 CHANGED: dict[Callable[..., None], str] = {
-    added: "it takes 'force' too",
-    required: "it takes 'force' too",
+    added: "it also takes 'force'",
+    required: "it also takes 'force'",
     removed: "it does not take 'path'",
-    renamed: "it does not take 'path'; it takes 'place' too",
+    renamed: "it does not take 'path'; it also takes 'place'",
     retyped: "path: Input should be a valid integer",
     defaulted: "it would be called with another value of 'what'",
     changed: "it would be called with another value of 'what'",
@@ -159,9 +161,7 @@ def test_arguments_that_do_not_fit_a_changed_tool_are_never_completed() -> None:
     for function, words in CHANGED.items():
         why = tool(name="act", description="Act.")(function).misfit(plain)
         assert why is not None, words
-        assert why.startswith(
-            "the tool act does not take the arguments any more that were written down for this call: "
-        )
+        assert why.startswith("the tool act no longer takes the arguments that were recorded for this call: ")
         assert words in why
 
     @tool(name="act")

@@ -37,7 +37,7 @@ def agent(name: Any = "agent", **options: Any) -> Agent:  # noqa: ANN401
         ({"observe": 3}, "observe is 3; give a function"),
         ({"builtins": ["dance"]}, r"builtins is \['dance'\]; choose from update_plan, "),
         ({"builtins": "recall"}, "builtins is 'recall'"),
-        ({"tools": [3]}, "3 is no function"),
+        ({"tools": [3]}, "3 is not a function"),
         ({"tools": [lambda: None]}, "a tool cannot be called '<lambda>'"),
         ({"tools": look}, r"tools is <tool 'look', read_only, pure>; name them in a list: tools=\["),
         ({"queue": ""}, "queue"),
@@ -46,14 +46,14 @@ def agent(name: Any = "agent", **options: Any) -> Agent:  # noqa: ANN401
         ({"model_retry": 3}, r"write retry=Retry\(max_attempts=3\)"),
         ({"deadline": -1}, "deadline"),
         ({"model_timeout": 0}, "model_timeout"),
-        ({"max_output_tokens": 0}, "max_output_tokens is 0; the lowest that makes sense is 1"),
+        ({"max_output_tokens": 0}, "max_output_tokens is 0; the lowest allowed is 1"),
         ({"max_identical_calls": 0}, "max_identical_calls is 0"),
         ({"max_senseless_answers": -1}, "max_senseless_answers is -1"),
         ({"inline_bytes": 10}, "inline_bytes is 10"),
         ({"max_output_tokens": 1.5}, "it has to be a whole number"),
         ({"max_context_tokens": 0}, "max_context_tokens is 0"),
         ({"max_context_bytes": "many"}, "max_context_bytes is 'many'"),
-        ({"budget": Budget(max_cost=1)}, r'nobody said what scripted costs; pass prices=\{"scripted": Price\('),
+        ({"budget": Budget(max_cost=1)}, r'the price of scripted is not known; pass prices=\{"scripted": Price\('),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -155,28 +155,28 @@ def test_what_cannot_be_a_tool() -> None:
         yield 1
 
     for function, message in (
-        (many, r"tool 'many' takes \*paths: str; a model has to be told each parameter by name"),
+        (many, r"tool 'many' takes \*paths: str; a model needs each parameter by name"),
         (named, r"tool 'named' takes \*\*paths"),
-        (first, "tool 'first' takes path: str; a model has to be told each parameter by name"),
-        (strange, "tool 'strange' has a parameter no JSON Schema can be made for"),
-        (opaque, "tool 'opaque' has a parameter no JSON Schema can be made for"),
-        (optional, "tool 'optional' has a parameter no JSON Schema can be made for"),
+        (first, "tool 'first' takes path: str; a model needs each parameter by name"),
+        (strange, "tool 'strange' has a parameter without a possible JSON Schema"),
+        (opaque, "tool 'opaque' has a parameter without a possible JSON Schema"),
+        (optional, "tool 'optional' has a parameter without a possible JSON Schema"),
         (
             unlike,
-            "tool 'unlike' takes limit: int = 'all', and the default does not fit; annotate it with all it may be",
+            "tool 'unlike' takes limit: int = 'all', and the default does not fit its type",
         ),
         (yields, "yields yields; a tool returns its result"),
     ):
         with pytest.raises(InvalidValue, match=message):
             made(function)
-    with pytest.raises(InvalidValue, match="3 is no function; write @tool"):
+    with pytest.raises(InvalidValue, match="3 is not a function; write @tool"):
         tool(3)  # type: ignore[call-overload]
 
 
 def test_a_tool_has_to_be_described() -> None:
     def act() -> None: ...
 
-    with pytest.raises(InvalidValue, match="tool 'act' has no docstring; a model has to be told what the tool does"):
+    with pytest.raises(InvalidValue, match="tool 'act' has no docstring; a model has to know what the tool does"):
         tool(act)
     assert tool(description="Act.")(act).description == "Act."
 

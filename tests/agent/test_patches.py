@@ -226,7 +226,7 @@ async def test_the_model_keeps_its_plan_and_facts(hold: Holdfast) -> None:
         "The plan is kept.",
         "Kept.",
         "The plan is kept.",
-        "Error: ToolError: 'dance' is no step of the plan; the plan is: ['look', 'mend']",
+        "Error: ToolError: 'dance' is not a step of the plan; the plan is: ['look', 'mend']",
         "Error: ToolError: confidence is 3.0; give a number from 0 to 1",
     ]
     assert "[x] look\n[>] mend" in shown(model)[0][1]

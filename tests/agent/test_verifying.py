@@ -168,7 +168,7 @@ def test_everything_else_is_no() -> None:
     ):
         found = read_judgement(said, CODE)
         assert isinstance(found, str), said
-        assert "gave no verdict in the form" in found, said
+        assert "gave no verdict in the requested form" in found, said
     assert read_judgement("ACCEPT") is not True  # a request without a code accepts nothing
     assert read_judgement(" ACCEPT", "") is not True
 
@@ -202,7 +202,7 @@ async def test_a_judge_that_was_cut_off_accepts_nothing(hold: Holdfast) -> None:
     agent, model = register(hold, ["first", "second"], verify=Judge(model=ScriptedModel(cut)))
     handle = await finished(hold, agent)
     assert await handle.result() == "second"
-    assert heard(model)[-1] == REJECTED.format(reason="the judge's answer was not whole (finish_reason 'length')")
+    assert heard(model)[-1] == REJECTED.format(reason="the judge's answer was not complete (finish_reason 'length')")
 
 
 async def test_a_judge_is_not_asked_again_about_what_it_has_judged(app: Holdfast) -> None:

@@ -68,7 +68,7 @@ def test_a_model_nobody_priced_costs_nothing() -> None:
 
 def test_a_limit_of_cost_needs_a_price() -> None:
     model = ScriptedModel(["hi"], name="large")
-    with pytest.raises(InvalidValue, match=r"nobody said what large costs; pass prices=\{\"large\": Price\(input="):
+    with pytest.raises(InvalidValue, match=r"the price of large is not known; pass prices=\{\"large\": Price\(input="):
         Agent("a", model=model, budget=Budget(max_cost=1), prices={"small": Price(1, 1)})
     assert Agent("a", model=model, budget=Budget(max_cost=1), prices={"large": Price(1, 1)}).budget.max_cost == 1
 
@@ -77,9 +77,9 @@ def test_so_do_those_it_pays_for() -> None:
     large, small = ScriptedModel(["hi"], name="large"), ScriptedModel(["hi"], name="small")
     budget, prices = Budget(max_cost=1), {"large": Price(1, 1)}
     helper = Agent("helper", model=small, description="Helps.")
-    with pytest.raises(InvalidValue, match=r"nobody said what small costs; .* to 'helper'"):
+    with pytest.raises(InvalidValue, match=r"the price of small is not known; .* to 'helper'"):
         Agent("a", model=large, budget=budget, prices=prices, tools=[helper])
-    with pytest.raises(InvalidValue, match=r"nobody said what small costs; .* to 'a'"):
+    with pytest.raises(InvalidValue, match=r"the price of small is not known; .* to 'a'"):
         Agent("a", model=large, budget=budget, prices=prices, verify=Judge(model=small))
     assert Agent("a", model=large, tools=[helper], verify=Judge(model=small)).budget.max_cost is None
 

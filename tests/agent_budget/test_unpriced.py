@@ -42,14 +42,14 @@ async def test_no_door_takes_a_limit_of_what_has_no_price(either_url: str) -> No
             await asked(hold, task)
         version = (await task.task()).version
         with pytest.raises(
-            InvalidValue, match=r"would never be reached: nobody said what scripted costs; pass prices="
+            InvalidValue, match=r"would never be reached: the price of scripted is not known; pass prices="
         ):
             await hold.extend_budget(task, LIMIT, by="ann")
         with pytest.raises(InvalidValue, match="would never be reached: it is no agent's"):
             await hold.extend_budget(other, LIMIT, by="ann")
-        with pytest.raises(InvalidValue, match="nobody said what scripted costs"):
+        with pytest.raises(InvalidValue, match="the price of scripted is not known"):
             await hold.patch_state(task, StatePatch(budget=LIMIT), version=version, by="ann")
-        with pytest.raises(InvalidValue, match="nobody said what scripted costs"):
+        with pytest.raises(InvalidValue, match="the price of scripted is not known"):
             await hold.fork(task, patch=StatePatch(budget=LIMIT), by="ann")
     async with Holdfast(either_url) as elsewhere:  # as the command line opens it
         with pytest.raises(InvalidValue, match=r"what the model of 'asker' costs is not known here; give it one from"):
@@ -80,7 +80,7 @@ async def test_an_agent_that_lost_its_prices_asks_no_model(either_url: str) -> N
         bare = asker()
         new.register(bare)
         async with new.worker():
-            with pytest.raises(TaskFailed, match=r"would never be reached: nobody said what scripted costs"):
+            with pytest.raises(TaskFailed, match=r"would never be reached: the price of scripted is not known"):
                 await new.handle(task.id).result(timeout=PATIENCE)
         assert isinstance(bare.model, ScriptedModel)
         assert bare.model.requests == []

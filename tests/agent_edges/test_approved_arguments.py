@@ -155,7 +155,7 @@ async def test_nobody_is_asked_about_what_would_not_be_called_as_it_is_shown(url
         assert await hold.store.effects(task_id=handle.id) == []
     assert made == []
     for kind, words in zip(REFUSED_WHEN_CALLED, told(model), strict=True):
-        assert f"its parameter {kind.name!r} does not come back" in words
+        assert f"its parameter {kind.name!r} cannot be restored unchanged" in words
 
 
 # A tool that was changed
@@ -197,7 +197,7 @@ def cleaner(hold: Holdfast, clean: Tool) -> tuple[Any, ScriptedModel]:
     return register(hold, script, tools=[clean], approve=["external_action"], builtins=False)
 
 
-MISFIT = "it does not take 'dry_run'; it takes 'recursive' too"
+MISFIT = "it does not take 'dry_run'; it also takes 'recursive'"
 
 
 async def test_an_approved_call_that_no_longer_fits_goes_to_a_person_and_waits_for_the_old_version(
@@ -331,7 +331,7 @@ async def test_an_undo_that_no_longer_fits_goes_to_a_person(url: str) -> None:
         async with hold.worker():
             doubt = await doubt_about(hold, handle)
             assert "was not undone" in doubt.question
-            assert "it does not take 'nights'; it takes 'guests' too" in doubt.question
+            assert "it does not take 'nights'; it also takes 'guests'" in doubt.question
             await hold.resolve(doubt, Decision.UNDONE, by="ann")
             await reaches(handle, TaskState.FAILED)
     assert undone == []
@@ -424,7 +424,7 @@ async def test_an_idempotent_call_that_no_longer_fits_is_told_to_the_model_which
             assert made == []
             await hold.approve(again.id, by="ann")
             assert await ended(handle) == "done"
-    assert "it takes 'urgent' too" in told(model, 0)[0]
+    assert "it also takes 'urgent'" in told(model, 0)[0]
     assert made == [("disk", "yes")]
 
 

@@ -78,5 +78,5 @@ def test_what_is_no_json_number_does_not_become_nothing(written: str) -> None:
         """Look."""
         return str(x)
 
-    with pytest.raises(BadArguments, match="is no JSON number"):
+    with pytest.raises(BadArguments, match="is not a JSON number"):
         look.read(written)

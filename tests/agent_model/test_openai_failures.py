@@ -128,7 +128,7 @@ async def test_an_endpoint_that_cannot_be_reached_is_named_with_what_to_do() -> 
     with ChatServer([]) as server:
         speaks_http = server.base_url.replace("http:", "https:")
         for base_url, said in (
-            (f"http://127.0.0.1:{port}/v1", "the connection was refused: nothing listens there; see that the server"),
+            (f"http://127.0.0.1:{port}/v1", "the connection was refused: nothing listens there; check that the server"),
             (f"http://ann:s3cret@127.0.0.1:{port}/v1?key=s3cret", "the connection was refused"),
             ("http://no-such-host.invalid/v1", "the name no-such-host.invalid cannot be resolved; check base_url="),
             (speaks_http, "SSL"),
@@ -147,7 +147,7 @@ def test_a_connection_that_takes_too_long_is_none() -> None:
     slow = openai.APITimeoutError(httpx2.Request("POST", "http://10.0.0.1"))
     slow.__cause__ = httpx2.ConnectTimeout("")
     error = of_no_connection(slow, httpx2.URL("http://10.0.0.1/v1/"), within=10)
-    assert str(error).startswith("cannot reach http://10.0.0.1/v1: no connection within 10 s; see that the server")
+    assert str(error).startswith("cannot reach http://10.0.0.1/v1: no connection within 10 s; check that the server")
 
 
 # Silence
@@ -169,7 +169,7 @@ async def test_a_silent_endpoint_is_given_up(where: Literal["before_headers", "m
 async def test_an_endpoint_that_speaks_too_long_is_given_up() -> None:
     with ChatServer(lambda _: Answer(text="word " * 1000, pause=0.1)) as server:
         for seconds in IMPATIENT:
-            assert f"not done within {seconds:g} s" in str(await fail(server, timeout=seconds))
+            assert f"did not finish within {seconds:g} s" in str(await fail(server, timeout=seconds))
             if server.requests:
                 break
         await until(server, lambda log: log[-1].outcome == "hung_up")
@@ -252,7 +252,7 @@ async def test_an_end_without_a_finish_reason_makes_no_reply() -> None:
 async def test_an_event_that_is_no_chunk_makes_no_reply() -> None:
     with ChatServer([Answer(text="one two three", malformed=True)]) as server:
         error = await fail(server)
-    assert "no chat completion chunk" in str(error)
+    assert "not a chat completion chunk" in str(error)
     assert '{"choices": [{"del' in str(error)
     assert not isinstance(error, ModelRefused)
 

@@ -139,7 +139,7 @@ async def test_a_call_may_have_an_argument_called_name_and_arguments_that_are_no
 async def test_what_is_no_script_is_refused() -> None:
     with pytest.raises(InvalidValue, match=r"write \['done'\]"):
         ScriptedModel("done")
-    with pytest.raises(InvalidValue, match="is no answer"):
+    with pytest.raises(InvalidValue, match="is not an answer"):
         await converse(ScriptedModel([[1]]), 1)  # type: ignore[list-item]
 
 

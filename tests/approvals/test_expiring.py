@@ -34,7 +34,7 @@ async def test_an_approval_that_expires_is_a_rejection(box: Sandbox) -> None:
         return "approved"
 
     handle = await box.hold.submit(work)
-    assert await handle.result(timeout=50_000) == "'Go on?': nobody decided in time, which counts as a rejection"
+    assert await handle.result(timeout=50_000) == "'Go on?': there was no decision in time, which counts as a rejection"
     assert box.elapsed == timedelta(hours=2, seconds=60)
     [record] = await all_approvals(box.hold, handle)
     assert (record.state, record.decided_by) == (ApprovalState.EXPIRED, None)
@@ -72,7 +72,7 @@ async def test_a_step_goes_by_the_default_of_its_approval(box: Sandbox, effect: 
     if default == "approved":
         assert await handle.result(timeout=5000) == 5
     else:
-        with pytest.raises(TaskFailed, match="nobody decided in time"):
+        with pytest.raises(TaskFailed, match="there was no decision in time"):
             await handle.result(timeout=5000)
     [record] = await all_approvals(box.hold, handle)
     assert (record.state, record.consumed_by) == (ApprovalState.EXPIRED, paid[0] if paid else None)
@@ -201,7 +201,7 @@ async def test_a_resume_after_an_expiry_asks_anew_with_new_time(box: Sandbox) ->
         return (await ctx.approval("Go on?", expires=100)).by
 
     handle = await box.hold.submit(work)
-    with pytest.raises(TaskFailed, match="nobody decided in time"):
+    with pytest.raises(TaskFailed, match="there was no decision in time"):
         await handle.result(timeout=5000)
     assert (await handle.task()).attempts == 1
     with box.frozen():

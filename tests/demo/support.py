@@ -134,7 +134,7 @@ def _effect(name: str, number: int) -> Effect:
     )
     if name != FATAL_STEP:
         return effect
-    return replace(effect, result=b'"3 replicas are up"', note="its worker was lost before it could tell")
+    return replace(effect, result=b'"3 replicas are up"', note="its worker was lost before it could report")
 
 
 def _worker(pid: int) -> Worker:

@@ -56,7 +56,7 @@ def test_the_whole_story_in_its_order() -> None:
         "worker-1 (pid 101) claims the task",
         "step 7, migrate_schema: done, by worker-1",
         "worker-2 (pid 102) takes over; 7 recorded steps replay",
-        "step 8 is in doubt: its worker was lost before it could tell",
+        "step 8 is in doubt: its worker was lost before it could report",
         "worker-2 asks the world about 00000007: reconcile",
         "it happened: 3 replicas are up; recorded, not repeated",
         "step 9, verify_health: done, by worker-2",

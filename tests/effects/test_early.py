@@ -104,7 +104,7 @@ async def test_an_early_answer_but_happened_decides_nothing_and_it_is_asked_agai
             assert len(asked) == 1
             waiting = await effect_of(app, handle)
             assert waiting.state is S.IN_DOUBT
-            said = "it did not happen so far" if early is absent else "it could not tell ("
+            said = "it did not happen so far" if early is absent else "it does not know ("
             assert (waiting.note or "").startswith(f"{LOST}; {ASKED_EARLY}: {said}")
         assert await handle.result() == "paid 5"
     assert len(asked) == 2
@@ -123,7 +123,7 @@ async def test_a_person_is_asked_without_what_was_only_true_before_it_had_settle
         return await ctx.step("pay", world.hang, 5, effect="once", timeout=LONG)
 
     for task, early, late in (
-        (ask, f"{LOST}; {ASKED_EARLY}: it could not tell (", f"{LOST}; "),
+        (ask, f"{LOST}; {ASKED_EARLY}: it does not know (", f"{LOST}; "),
         (no_reconcile, f"{LOST}; {NO_RECONCILE}", f"{LOST}; {NO_RECONCILE}"),
     ):
         async with sandbox(app) as box:

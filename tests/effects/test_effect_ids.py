@@ -314,7 +314,7 @@ async def test_steps_at_the_same_time_each_see_their_own(quick: Holdfast, effect
 
 async def test_between_the_steps_there_is_none(quick: Holdfast, world: World) -> None:
     def refused() -> None:
-        with pytest.raises(HoldfastError, match="no step is being done here"):
+        with pytest.raises(HoldfastError, match="no step runs here"):
             current_effect_id()
 
     @quick.task

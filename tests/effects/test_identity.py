@@ -49,7 +49,7 @@ async def test_other_arguments_than_recorded_are_refused(hold: Holdfast, world: 
         with pytest.raises(TaskFailed, match="JournalMismatch") as refused:
             await ended(handle)
         assert "other arguments than the code now passes" in str(refused.value)
-        assert "Put the old arguments back and resume the task, or start it over with hold.retry" in str(refused.value)
+        assert "Restore the old arguments and resume the task, or start it over with hold.retry" in str(refused.value)
         order.amount = 5
         await hold.resume(handle)
         assert await ended(handle) == "paid 5"
@@ -200,7 +200,7 @@ async def test_other_arguments_in_the_next_round_are_refused(quick: Holdfast, wo
     async with quick.worker():
         with pytest.raises(TaskFailed, match="JournalMismatch") as refused:
             await ended(handle)
-    assert "Name the new call otherwise, or, if each round is to do it anew, pass repeat=True" in str(refused.value)
+    assert "Give the new call another name, or pass repeat=True to do it in each round" in str(refused.value)
     assert world.amounts == ["look None", 5, "look once more"]
 
 

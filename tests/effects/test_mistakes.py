@@ -49,7 +49,7 @@ async def test_arguments_that_are_no_data(quick: Holdfast, world: World, argumen
     await refused(
         quick,
         lambda ctx: ctx.step("pay", world.pay, argument, effect="once"),
-        "The arguments of a 'once' step are written down before it is called, so they have to be data; "
+        "The arguments of a 'once' step are recorded before it is called, so they have to be data; "
         "bind clients and connections into the function",
     )
     assert world.calls == []
@@ -141,7 +141,7 @@ async def test_terms_that_make_no_sense(quick: Holdfast, world: World, options: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"function": "undo"}, "a compensation needs a function to call; 'undo' is none"),
+        ({"function": "undo"}, "a compensation needs a function to call; 'undo' is not a function"),
         ({"function": len, "effect": "twice"}, "'twice'; choose one of 'pure', 'idempotent', 'once'"),
         ({"function": len, "reconcile": len}, "of compensation len are for effect='once'"),
         ({"function": len, "settle": 5}, "of compensation len are for effect='once'"),

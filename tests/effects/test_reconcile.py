@@ -190,7 +190,7 @@ async def absent_class(*_: object) -> Any:  # noqa: ANN401
         (False, "reconcile returned False; it has to"),
         ("absent", "reconcile returned 'absent'; it has to"),
         (Absent, "has to return Happened(...), Absent() or Unknown()"),
-        (Happened(object()), "what reconcile says that the result was"),
+        (Happened(object()), "the result that reconcile returned"),
     ],
     ids=lambda answer: type(answer).__name__ if not isinstance(answer, str) else "",
 )

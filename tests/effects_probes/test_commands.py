@@ -179,7 +179,7 @@ def test_what_cannot_be_an_argument_is_refused(markers: Path, wrong: Any) -> Non
 def test_what_cannot_work_is_refused_when_the_tool_is_made(markers: Path) -> None:
     with pytest.raises(InvalidValue, match="empty"):
         run_command([], markers=markers)
-    with pytest.raises(InvalidValue, match="whole path"):
+    with pytest.raises(InvalidValue, match="absolute path"):
         run_command(["true"], markers="markers")
 
 
@@ -238,7 +238,7 @@ def test_a_probe_is_asked_what_the_marks_do_not_tell(markers: Path) -> None:
         return Absent()
 
     tool = shell("exit 3", markers, probe=probe)
-    assert ask(tool, "x") == Unknown(f"{markers} is not there: removed since, or on another machine")
+    assert ask(tool, "x") == Unknown(f"{markers} does not exist: it was removed, or it is on another machine")
     with pytest.raises(CommandFailed):
         tool("x", effect_id=ID)
     assert ask(tool, "x") == Absent()

@@ -106,7 +106,7 @@ def test_a_relative_path_is_refused_because_another_worker_stands_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Impossible, match="whole path"):
+    with pytest.raises(Impossible, match="absolute path"):
         create_file("report", "text", effect_id=ID)
 
 

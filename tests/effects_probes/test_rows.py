@@ -190,7 +190,7 @@ def test_something_that_is_no_connection_is_refused() -> None:
     class Nothing:
         def close(self) -> None: ...
 
-    with pytest.raises(Impossible, match="no connection"):
+    with pytest.raises(Impossible, match="not a connection"):
         insert_row(Nothing, "payments")({}, effect_id=ID)  # type: ignore[arg-type]
 
 

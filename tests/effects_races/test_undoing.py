@@ -117,7 +117,7 @@ async def test_a_replay_that_never_ends_is_given_up_and_a_person_is_asked(box: S
     await handle.cancel("ill")
     [doubt] = await doubts_of(hold, handle, "flight-1")
     assert (box.elapsed - began).total_seconds() >= LOOK_FOR_BRANCHES
-    assert "no longer says how to undo" in doubt.question
+    assert "no longer has a way to undo" in doubt.question
     await hold.resolve(doubt, "undone", by="anna")
     with pytest.raises(TaskCancelled):
         await ended(handle)
@@ -163,7 +163,7 @@ async def test_code_that_misfits_the_journal_keeps_nothing_from_being_undone(box
     where[0] = "Oslo"
     await handle.cancel("ill")
     [doubt] = await doubts_of(hold, handle, "hotel")
-    assert "no longer says how to undo" in doubt.question
+    assert "no longer has a way to undo" in doubt.question
     await hold.resolve(doubt, "undone", by="anna")
     with pytest.raises(TaskCancelled):
         await ended(handle)

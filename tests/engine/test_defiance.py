@@ -109,7 +109,7 @@ async def test_a_suspension_that_is_caught_three_times_is_poison(hold: Holdfast,
             await until(partial(_has_ignored, hold, handle, times))
             assert await ended(await hold.submit(innocent)) == 1
             await hold.emit("go")
-        with pytest.raises(TaskFailed, match=r"went on, 3 times, .*test_defiance.py:\d+ in .*`except Exception:`"):
+        with pytest.raises(TaskFailed, match=r"continued, 3 times, .*test_defiance.py:\d+ in .*`except Exception:`"):
             await ended(handle)
         error = (await handle.task()).error
         assert isinstance(error, dict)

@@ -35,7 +35,7 @@ ENDS_BY_ITSELF = {
         "_flush",
     ): "hands each error to those who wait for that batch, and takes the next one",
     ("engine/runtime/threads.py", "_work"): "catches BaseException around every job",
-    ("agent/text_stream.py", "_tell_now_and_then"): "catches whatever the store raises, and ends with the answer",
+    ("agent/text_stream.py", "_emit_now_and_then"): "catches whatever the store raises, and ends with the answer",
     ("mcp/watches.py", "_send"): "catches whatever the client's connection raises, and ends with the last word",
     ("store/postgres/notices.py", "_send_all"): "catches whatever the store raises; the next hint starts it again",
 }

@@ -71,7 +71,7 @@ async def test_a_completed_task_is_not_run_again(hold: Holdfast) -> None:
     before = await handle.task()
     await hold.resume(handle)
     assert await handle.task() == before
-    with pytest.raises(Conflict, match="is completed; this is for a task that is failed"):
+    with pytest.raises(Conflict, match="is completed; this needs a task that is failed"):
         await hold.retry(handle)
     assert runs == 1
 

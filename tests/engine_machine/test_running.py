@@ -153,7 +153,7 @@ async def test_handlers_may_name_states_by_the_members_of_an_enum(quick: Holdfas
     [
         ("rejected", "is in 'new' and cannot go to 'rejected'; from there it may go to 'triaged'", 2),
         ("new", "cannot go to 'new'", 2),
-        ("lost", "('lost' is none of its states)", 2),
+        ("lost", "('lost' is not one of its states)", 2),
         (None, "returned None; return the name of the next state", 1),
         (("triaged", 1), "return the name of the next state", 1),
         (Goto("triaged", object()), "object", 1),

@@ -27,7 +27,7 @@ def ticket(**changes: Any) -> Machine[Any]:
     ("changes", "complaint"),
     [
         ({"initial": "old"}, "its initial state 'old' has no line"),
-        ({"transitions": {"new": ["fixd"], "fixed": ["new"]}}, "'new' leads to 'fixd', which is no state"),
+        ({"transitions": {"new": ["fixd"], "fixed": ["new"]}}, "'new' leads to 'fixd', which is not a state"),
         ({"transitions": {"new": ["rejected"], "lost": ["verified"]}}, "'lost' cannot be reached from 'new'"),
         ({"final": ["verified", "rejected", "gone"]}, "'gone' cannot be reached from 'new'"),
         ({"final": ["verified", "rejected", "fixed"]}, "'fixed' is final and has exits to 'verified', 'triaged'"),
@@ -56,7 +56,7 @@ def test_a_table_that_could_not_be_followed_is_refused_with_what_to_do(changes: 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(InvalidValue) as caught:
         ticket(initial="old", final=[])
-    assert all(part in str(caught.value) for part in ["'old'", "no final state", "'verified', which is no state"])
+    assert all(part in str(caught.value) for part in ["'old'", "no final state", "'verified', which is not a state"])
 
 
 @pytest.mark.parametrize("name", ["", "x" * 61, "holdfast:mine", "two\nlines", None])

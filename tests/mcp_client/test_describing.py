@@ -130,7 +130,7 @@ async def test_a_tool_that_nobody_asked_for_gives_way_to_one_of_its_name(
     await finished(hold, agent)
     assert told(model) == ["sent to ann by hand", "nothing about x"]
     assert world.called == ["search"]
-    assert "has a tool called 'send' already; another one is left out" in caplog.text
+    assert "already has a tool called 'send'; the second one is ignored" in caplog.text
 
 
 async def test_a_tool_that_was_asked_for_comes_before_one_that_was_not(hold: Holdfast, world: World) -> None:

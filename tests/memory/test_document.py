@@ -81,7 +81,7 @@ def without(*path: str | int) -> dict[str, Any]:
         (None, r"memory: expected an object"),
         ([], r"memory: expected an object"),
         ({}, r"memory\.format: missing"),
-        (changed("format", to="holdfast-tasks"), r"memory\.format: 'holdfast-tasks' is no memory"),
+        (changed("format", to="holdfast-tasks"), r"memory\.format: 'holdfast-tasks' is not a memory"),
         (changed("version", to=2), r"memory\.version: .* upgrade"),
         (changed("version", to=True), r"memory\.version: expected a whole number"),
         (changed("extra", to=1), r"memory\.extra: unknown key"),

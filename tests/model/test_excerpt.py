@@ -57,7 +57,7 @@ def test_one_end_gets_what_the_other_does_not_want() -> None:
 
 
 def test_room_for_nothing_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="lowest that makes sense is 64"):
+    with pytest.raises(InvalidValue, match="lowest allowed is 64"):
         excerpt("x", max_bytes=63)
     with pytest.raises(InvalidValue, match="head is -1"):
         excerpt("x", max_bytes=64, head=-1)

@@ -52,7 +52,7 @@ async def test_a_step_that_the_code_no_longer_undoes_is_for_a_person(box: Sandbo
     await handle.cancel("ill")
     [doubt] = await doubts_of(box.hold, handle, "hotel")
     await box.idle()
-    assert "the code no longer says how to undo step 'hotel'" in doubt.question
+    assert "the code no longer has a way to undo step 'hotel'" in doubt.question
     assert agency.book[3:] == ["-car", "-flight"]
     assert (await states_of(box.hold, handle))["hotel"] is EffectState.NEEDS_HUMAN
     await box.hold.resolve(doubt, "undone", by="anna")

@@ -1,4 +1,4 @@
-"""Agent: a model, its tools and its limits, as a task that survives everything."""
+"""Agent: a model, its tools and its limits, as a durable task."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ MODEL_RETRY = Retry(
     away_on=(ModelUnreachable,),
     max_away=60,
 )
-"""Six tries within half a minute; sixty, for about three quarters of an hour, while the endpoint cannot be reached."""
+"""Six tries within half a minute. While the endpoint cannot be reached, sixty tries within about 45 minutes."""
 MODEL_TIMEOUT = timedelta(minutes=11).total_seconds()
-"""A little more than a model gives itself: what it says of a silent endpoint is clearer than that a step took long."""
+"""A little more than the model's own timeout, whose error about a silent endpoint is clearer than a step's timeout."""
 
 MAX_IDENTICAL_CALLS = 10
 MAX_SENSELESS_ANSWERS = 5
@@ -62,8 +62,8 @@ _log = make_logger(__name__)
 class Agent:
     """An agent: ``hold.register(Agent("devops", instructions="...", tools=[check_disk], model="gpt-4o-mini"))``.
 
-    Its task takes a text and returns the model's final answer. Every model call and tool call is a step of the journal,
-    so a crash costs the call under way and nothing that was recorded is ever asked or done again.
+    Its task takes a text and returns the model's final answer. Every model call and tool call is a step of the journal.
+    So a crash loses only the call under way, and no recorded call is ever made again.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class Agent:
         """Describe the agent.
 
         ``model`` is a model's name at an OpenAI-compatible endpoint (``OPENAI_BASE_URL``, ``OPENAI_API_KEY``), or any
-        Model. ``tools`` are functions made with ``@tool``, other agents, or what an MCP server offers (``tools`` in
-        ``holdfast.mcp``). ``budget`` limits each task, and ``prices`` say what a model's tokens cost. ``approve`` names
-        the risk levels a person has to agree to; ``deciders`` who that may be, and ``approval_expires`` how long they
-        have. ``checkpoint`` says when progress is made durable. ``verify`` looks at the result, and ``observe(tool,
-        arguments, result, state)`` may turn a tool's result into a StatePatch. ``builtins`` are the tools every agent
-        has; name those you want, or False for none.
+        Model. ``tools`` are functions made with ``@tool``, other agents, or the tools of an MCP server (``tools`` in
+        ``holdfast.mcp``). ``budget`` limits each task, and ``prices`` are the prices of a model's tokens. ``approve``
+        names the risk levels that need a person's approval, ``deciders`` who may give it, and ``approval_expires`` how
+        long they have. ``checkpoint`` defines when progress is made durable. ``verify`` checks the result, and
+        ``observe(tool, arguments, result, state)`` may turn a tool's result into a StatePatch. ``builtins`` are the
+        tools every agent has; name those you want, or False for none.
         """
         self.name = check_name("agent name", name)
         self.instructions = checked_text("instructions", instructions)
@@ -120,7 +120,7 @@ class Agent:
         self.checkpoints = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
         self.observe = checked_function("observe", observe)
         self.model_retry = _but_no_refusals(check_retry(model_retry) or MODEL_RETRY)
-        # A call that waited so long for its endpoint is not to wait as long again in each attempt of the task.
+        # A call that waited this long for its endpoint must not wait as long again in each attempt of the task.
         self._final = (ModelUnreachable,) if model_retry is None else ()
         self.model_timeout = as_seconds(model_timeout, what="model_timeout")
         self.max_output_tokens = max_output_tokens
@@ -141,15 +141,15 @@ class Agent:
         self._check_prices()
 
     def __repr__(self) -> str:
-        """Name it, and its model."""
+        """Return its name, and that of its model."""
         return f"<agent {self.name!r} on {self.model.name}>"
 
     def task_definition(self) -> TaskDefinition[..., str]:
-        """Return the task that it is, for ``hold.register``."""
+        """Return its task definition, for ``hold.register``."""
         return self._definition
 
     def as_tool(self, *, name: str | None = None, description: str | None = None, share: float = 1.0) -> SubAgent:
-        """Return it as a tool for another agent; ``share`` is how much of what its caller has left it may use."""
+        """Return it as a tool for another agent. ``share`` is the part of its caller's remaining budget it may use."""
         return SubAgent(self, name or self.name, description or self.description or self.instructions, share)
 
     @property
@@ -158,16 +158,16 @@ class Agent:
         return tuple(tool.spec for tool in self.tools.values())
 
     async def equipped(self, attempt: Attempt) -> Agent:
-        """Return it as it is for one attempt: with what its sources of tools have to offer now."""
+        """Return the agent for one attempt: with the tools that its sources offer now."""
         if not self.sources:
             return self
         found = [tool for source in self.sources for tool in await source.find(attempt)]
         equipped = copy(self)
         equipped.tools = _by_name([*self.tools.values(), *(tool for tool in found if not tool.is_spare)])
         for tool in (tool for tool in found if tool.is_spare):
-            # What others begin to offer is no reason to fail a task.
+            # A new tool on a server must not make a task fail.
             if equipped.tools.setdefault(tool.name, tool) is not tool:
-                _log.warning("agent %r has a tool called %r already; another one is left out", self.name, tool.name)
+                _log.warning("agent %r already has a tool called %r; the second one is ignored", self.name, tool.name)
         return equipped
 
     def room(self, state: AgentState) -> PromptRoom:
@@ -179,7 +179,7 @@ class Agent:
 
     @property
     def rules(self) -> AgentRules:
-        """What each of its tasks is held to."""
+        """The rules for each of its tasks."""
         return AgentRules(constraints=self.constraints, budget=self.budget)
 
     def attend(
@@ -213,12 +213,12 @@ class Agent:
         return definition
 
     async def _keep_time(self, attempt: Attempt) -> None:
-        """Hold an attempt to the wall time that is left; ask for more before anything is begun, if none is."""
+        """Hold an attempt to the wall time that is left. If none is left, ask for more before anything begins."""
         attempt.time_limit = TimeLimit(attempt, asks=self.budget.on_exhausted == "ask")
         await attempt.time_limit.open()
         if attempt.time_limit.is_up:
             accounting = accounting_of(attempt, self, self.model.name)
-            await accounting.open()  # a task that waits has nothing set aside
+            await accounting.open()  # a waiting task must have nothing reserved
             await accounting.check_time()
 
     def _check_numbers(self) -> None:
@@ -235,7 +235,7 @@ class Agent:
             check_integer("max_output_tokens", self.max_output_tokens, lowest=1)
 
     def models(self) -> Iterator[tuple[Agent, str]]:
-        """Name the models it may ask: its own, its judge's, and those of its sub-agents, each with whose they are."""
+        """Yield the models it may call, each with its agent: its own, its judge's, and those of its sub-agents."""
         yield self, self.model.name
         if isinstance(self._verify, Judge) and self._verify.model is not None:
             yield self, as_model(self._verify.model).name
@@ -244,12 +244,12 @@ class Agent:
                 yield from tool.agent.models()
 
     def _check_prices(self) -> None:
-        """Refuse a limit on the cost of what has no price: it would never be reached."""
+        """Refuse a limit on the cost if a model has no price: the limit would never be reached."""
         if self.budget.max_cost is not None and (unpriced := self._without_price()) is not None:
             raise InvalidValue(f"agent {self.name!r} has a max_cost, and {unpriced}")
 
     def _without_price(self) -> str | None:
-        """Say which of the models it may ask has no price, and how to give one."""
+        """Return which of its models has no price, and how to give one; None if all have one."""
         for agent, model in self.models():
             if model not in agent.prices:
                 return unpriced(model, agent.name)
@@ -257,9 +257,9 @@ class Agent:
 
 
 def as_model(model: Model | str) -> Model:
-    """Return a model by its name, or as it is."""
+    """Return the model itself, or make one from its name."""
     if isinstance(model, str):
-        from holdfast.agent.openai_model import OpenAIModel  # noqa: PLC0415 - only those who name a model need it
+        from holdfast.agent.openai_model import OpenAIModel  # noqa: PLC0415 - needed only for a model's name
 
         return OpenAIModel(model)
     if not isinstance(model, Model):

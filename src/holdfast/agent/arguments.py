@@ -1,9 +1,9 @@
-"""The arguments of a tool: read once from what the model wrote, written down, and brought back from exactly that.
+"""The arguments of a tool: read once from the model's text, recorded, and restored from exactly that record.
 
-    what the model wrote --read--> plain data, in the journal --restore--> what the function takes
+    text of the model --read--> plain data, in the journal --restore--> what the function takes
 
-A person agrees to the plain data, and ``restore`` makes the call of it, in whichever process and version of the code.
-So ``read`` refuses arguments that would not come back as they are, and ``restore`` refuses to fill anything in.
+A person approves the plain data, and ``restore`` makes the call from it, in any process and any version of the code. So
+``read`` refuses arguments that could not be restored unchanged, and ``restore`` refuses to fill in defaults.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from holdfast.model.failure import storable
 from holdfast.model.task import JsonValue
 
 _MOST_FAULTS: Final = 5
-"""Told at once: a model mends a few things at a time, and could send thousands."""
+"""The most that one error lists: a model corrects a few things at a time, and could send thousands."""
 
 _LONGEST_REASON: Final = 500
 _OURS: Final = frozenset({"effect_id"})
 _CONFIG: Final = ConfigDict(extra="forbid", ser_json_inf_nan="constants", validate_default=True)
-"""Defaults are read like arguments, because they are written down like arguments."""
+"""Defaults are read like arguments, because they are recorded like arguments."""
 _NAMELESS: Final = frozenset(
     {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
 )
 
 
 class Arguments:
-    """What a tool takes. Everything here raises InvalidValue, in words for the model."""
+    """The parameters of a tool. Every method raises InvalidValue with a message for the model."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Arguments:
         hints: Mapping[str, Any],
         meanings: Mapping[str, str],
     ) -> None:
-        """Make it of a function's signature; ``meanings`` is what its docstring says of the parameters."""
+        """Make it from a function's signature; ``meanings`` are the parameters' descriptions in its docstring."""
         self._tool = tool
         self._model, self.schema = _make_model(tool, parameters, hints, meanings)
         self._fields = {name: field.alias or name for name, field in self._model.model_fields.items()}
         self.names = tuple(self._fields.values())
 
     def read(self, text: str) -> dict[str, JsonValue]:
-        """Return what the model wrote, and the defaults of what it left out, as plain data."""
+        """Return the model's arguments, and the defaults of the missing ones, as plain data."""
         try:
             chosen = self._model.model_validate_json(text.strip() or "{}")
             _settle(chosen)
@@ -66,9 +66,9 @@ class Arguments:
         return plain
 
     def restore(self, plain: Mapping[str, JsonValue]) -> dict[str, Any]:
-        """Return what was written down as what the function takes, in its order."""
+        """Convert recorded arguments to what the function takes, in its order."""
         unknown = [f"it does not take {name!r}" for name in plain if name not in self.names]
-        missing = [f"it takes {name!r} too" for name in self.names if name not in plain]
+        missing = [f"it also takes {name!r}" for name in self.names if name not in plain]
         if unknown or missing:
             raise self._does_not_fit("; ".join((*unknown, *missing)))
         body = canonical(dict(plain), name="arguments")
@@ -88,7 +88,7 @@ class Arguments:
         }
 
     def _bring_back(self, body: bytes) -> BaseModel:
-        # Also by name: a model may read a field under another name than the one it writes it under.
+        # Also by name: a pydantic model may read a field under one name and write it under another.
         return self._model.model_validate_json(body, by_alias=True, by_name=True)
 
     def _write(self, chosen: BaseModel) -> dict[str, JsonValue]:
@@ -117,26 +117,26 @@ class Arguments:
             raise self._does_not_come_back("", _reason(error)) from error
         for name, parameter in self._fields.items():
             if not is_same(getattr(chosen, name), getattr(again, name)):
-                raise self._does_not_come_back(parameter, "it comes back as another value")
+                raise self._does_not_come_back(parameter, "it is restored as another value")
         if (other := _differing(plain, self._write(again))) is not None:
             raise self._does_not_come_back(other, "it is written in another way each time")
 
     def _does_not_come_back(self, parameter: str, why: str) -> InvalidValue:
         which = f"its parameter {parameter!r}" if parameter in self.names else "one of its parameters"
         return InvalidValue(
-            f"the tool {self._tool} cannot be called with these arguments: {which} does not come back, from what is "
-            f"written down of it, as it went in ({why}). The tool has to be changed; do not call it like this again"
+            f"the tool {self._tool} cannot be called with these arguments: {which} cannot be restored unchanged from "
+            f"its record ({why}). The tool has to be changed; do not call it like this again"
         )
 
     def _does_not_fit(self, why: str) -> InvalidValue:
         return InvalidValue(
-            f"the tool {self._tool} does not take the arguments any more that were written down for this call: {why}. "
-            "It was changed since then, or it checks them against something that was"
+            f"the tool {self._tool} no longer takes the arguments that were recorded for this call: {why}. The tool "
+            "was changed since then, or something that it checks them against"
         )
 
 
 def _settle(chosen: BaseModel) -> set[str]:
-    """Read what is read lazily, as an Iterable is: its items are checked only then. Return which fields were."""
+    """Read all lazy values, such as an Iterable: only then are their items checked. Return the names of the fields."""
     lazy = {name for name in type(chosen).model_fields if isinstance(getattr(chosen, name), Iterator)}
     for name in lazy:
         setattr(chosen, name, list(getattr(chosen, name)))
@@ -144,7 +144,7 @@ def _settle(chosen: BaseModel) -> set[str]:
 
 
 def _differing(plain: Mapping[str, JsonValue], again: Mapping[str, JsonValue]) -> str | None:
-    """Return the first parameter that is written in another way."""
+    """Return the first parameter that is written differently; None if there is none."""
     return next((name for name, value in again.items() if canonical(value) != canonical(plain[name])), None)
 
 
@@ -153,7 +153,7 @@ def _reason(error: Exception) -> str:
 
 
 def _explain(error: ValidationError) -> str:
-    """Say what is wrong in words a model can act on."""
+    """Return what is wrong, in words that a model can act on."""
     faults = [
         f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}"
         for fault in error.errors(include_url=False, include_input=False)
@@ -165,47 +165,47 @@ def _explain(error: ValidationError) -> str:
 def _make_model(
     name: str, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], meanings: Mapping[str, str]
 ) -> tuple[type[BaseModel], dict[str, Any]]:
-    """Return what reads the arguments, and their JSON Schema."""
+    """Return the pydantic model that reads the arguments, and their JSON Schema."""
     fields: dict[str, Any] = {}
     for number, parameter in enumerate(parameters.values()):
         if parameter.name in _OURS or hints.get(parameter.name) is ToolContext:
             continue
         if parameter.kind in _NAMELESS:
-            raise InvalidValue(f"tool {name!r} takes {parameter}; a model has to be told each parameter by name")
+            raise InvalidValue(f"tool {name!r} takes {parameter}; a model needs each parameter by name")
         hint = hints.get(parameter.name, Any)
-        said = FieldInfo.from_annotation(hint).description or meanings.get(parameter.name)
+        meaning = FieldInfo.from_annotation(hint).description or meanings.get(parameter.name)
         default: Any = ...
         if parameter.default is not inspect.Parameter.empty:
             default, hint = parameter.default, _with_default(name, parameter, hint)
-        # Under an alias, because a field may not be called what a parameter may: "copy", "_path", "model_name".
+        # Under an alias, because a field may not have every name that a parameter may: "copy", "_path", "model_name".
         _check_is_kept(name, parameter.name, hint)
-        fields[f"parameter_{number}"] = (hint, Field(default, alias=parameter.name, description=said))
+        fields[f"parameter_{number}"] = (hint, Field(default, alias=parameter.name, description=meaning))
     try:
         form = create_model(name, __config__=_CONFIG, **fields)
         return form, _without_titles(form.model_json_schema())
     except (PydanticUserError, TypeError, NameError) as error:
         raise InvalidValue(
-            f"tool {name!r} has a parameter no JSON Schema can be made for: {error}. Annotate it with plain data "
+            f"tool {name!r} has a parameter without a possible JSON Schema: {error}. Annotate it with plain data "
             "(str, int, list, a dataclass, a pydantic model)"
         ) from error
 
 
 def _check_is_kept(tool: str, parameter: str, hint: Any) -> None:  # noqa: ANN401 - an annotation
-    """Refuse a parameter of which some part is in no case written down."""
+    """Refuse a parameter with a part that is never recorded."""
     try:
         why = never_comes_back(TypeAdapter(hint).core_schema)
     except (PydanticUserError, TypeError, NameError):
-        return  # no schema can be made for it, which is refused as such
+        return  # no schema can be made for it: the caller refuses that
     if why is not None:
         raise InvalidValue(
-            f"tool {tool!r} has a parameter {parameter!r} that would not come back, from what is written down of it, "
-            f"as it went in: {why}. Take only what a person may see, and look the rest up in the function"
+            f"tool {tool!r} has a parameter {parameter!r} that cannot be restored unchanged from its record: {why}. "
+            "Take only what a person may see, and look up the rest in the function"
         )
 
 
 def _with_default(name: str, parameter: inspect.Parameter, hint: Any) -> Any:  # noqa: ANN401 - an annotation
-    """Return what a parameter may be, its default included: that is written down and read like any argument."""
-    ways: tuple[Any, Any] = (hint, Union[hint, None])  # noqa: UP007 - "path: str = None" means it; a text takes no "|"
+    """Return the type of a parameter, its default included: a default is recorded and read like any argument."""
+    ways: tuple[Any, Any] = (hint, Union[hint, None])  # noqa: UP007 - "path: str = None" means it; a str has no "|"
     for allowed in ways:
         try:
             form: TypeAdapter[Any] = TypeAdapter(allowed)
@@ -213,20 +213,22 @@ def _with_default(name: str, parameter: inspect.Parameter, hint: Any) -> Any:  #
             read = form.validate_python(written)
             again = form.validate_python(form.dump_python(read, mode="json", round_trip=True, warnings=False))
         except PydanticUserError:
-            return hint  # which is refused as a whole, default or not
+            return hint  # the caller refuses it, with or without a default
         except (PydanticSerializationError, ValidationError):
             continue
         if not isinstance(read, Iterator) and not is_same(read, again):
             raise InvalidValue(
-                f"tool {name!r} takes {parameter}, and the default does not come back, from what is written down of "
-                "it, as it went in: a validator or a serializer changes it each time"
+                f"tool {name!r} takes {parameter}, and the default cannot be restored unchanged from its record: a "
+                "validator or a serializer changes it each time"
             )
         return allowed
-    raise InvalidValue(f"tool {name!r} takes {parameter}, and the default does not fit; annotate it with all it may be")
+    raise InvalidValue(
+        f"tool {name!r} takes {parameter}, and the default does not fit its type; annotate it with all possible types"
+    )
 
 
 def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - JSON
-    """Leave out the titles pydantic makes of the names: they cost tokens and say nothing."""
+    """Remove the titles that pydantic makes from the names: they cost tokens and mean nothing."""
     if isinstance(schema, list):
         return [_without_titles(item) for item in schema]
     if not isinstance(schema, dict):

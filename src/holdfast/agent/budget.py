@@ -1,8 +1,8 @@
 """The agent's budget: reserved before a model call, settled in the Commit that records the answer.
 
-An agent draws on its own account and on those of the agents that called it. What a dead worker had reserved counts as
-spent: nobody knows better. Only steps are known exactly, by the journal, and are not counted again when the call is
-made once more.
+An agent uses its own account and those of the agents that called it. What a dead worker had reserved counts as spent,
+because the real amount is unknown. Only steps are known exactly, from the journal. They are not counted again when the
+call is repeated.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 PRESSURE_FLAG = "budget_pressure"
 TAKEN_OVER = "taken_over"
-"""The kind of the line that says what a dead worker had reserved."""
+"""The kind of the line that records what a dead worker had reserved."""
 
 WAIT_FOR_OTHERS = 0.25
-"""Seconds between two looks at an account whose rest others have reserved."""
+"""Seconds between two polls of an account whose rest other tasks have reserved."""
 
 _ASKED = f"{RESERVED}{BUDGET}:"
 
 
 class Accounting:
-    """The accounts one attempt at an agent's task draws on."""
+    """The accounts that one attempt at an agent's task uses."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Accounting:
         *,
         has_no_price: str | None = None,
     ) -> None:
-        """``budget`` is the agent's own: what a person (one of ``deciders``) who agrees to more grants once again.
+        """``budget`` is the agent's own: a person (one of ``deciders``) who approves more grants the same again.
 
-        ``has_no_price`` says why the price is not known, if it is not.
+        ``has_no_price`` is the reason why the price is not known, if it is not.
         """
         self._attempt = attempt
         self._budget = budget
@@ -69,14 +69,14 @@ class Accounting:
         limit = attempt.time_limit
         self._names: tuple[str, ...] = (attempt.task.id, *(() if limit is None else limit.above))
         self._counted: dict[str, int] = {}
-        """Steps that are counted already, by the key of the call: their worker died with it."""
+        """Steps that are already counted, by the key of the call: their worker died during it."""
         self._clock_ms = self._booked_ms = 0
-        """Wall time when the books were last read, and how much of it was booked: what waits to be sent is not stored
-        yet. It is computed anew each time; the account is for people."""
+        """The wall time when the books were last read, and how much of it was booked: a booking that waits to be sent
+        is not stored yet. The wall time is computed again each time; the account is for people."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether others draw on the same accounts at the same time."""
+        """Whether other tasks may use the same accounts at the same time."""
         return len(self._names) > 1
 
     # The accounts
@@ -102,14 +102,14 @@ class Accounting:
                 self._counted[one["step"]] = self._counted.get(one["step"], 0) + one["amount"]
 
     async def read(self) -> None:
-        """Read the books anew."""
+        """Read the books again."""
         store = self._attempt.services.store
         for name in self._names:
             lines = await insist(partial(store.accounts, name))
             self.books.lines[name] = {line.meter: line for line in lines}
             cost = self.books.lines[name].get(Meter.COST_MICROS)
             if self._has_no_price is not None and cost is not None and cost.limit is not None:
-                # An agent was deployed without its prices, or the limit is that of a caller in another process.
+                # An agent was deployed without its prices, or the limit belongs to a caller in another process.
                 raise InvalidValue(
                     f"task {name} has a max_cost, which would never be reached: {self._has_no_price}; then resume it"
                 )
@@ -132,7 +132,7 @@ class Accounting:
     async def admit(self, key: str, need: Need) -> int | None:
         """Reserve what the call may take; return the tokens its answer may have, None if there is no limit.
 
-        Raises BudgetExceeded, or waits for a person to raise it, as the budget says.
+        If it does not fit, it raises BudgetExceeded or waits for a person to raise the limit, as the budget defines.
         """
         while True:
             taken = await self._take(key, need)
@@ -158,7 +158,7 @@ class Accounting:
             if short is None:
                 await self._attempt.check()  # the time of a task above may be spent
             if short is not None and short.is_only_reserved and self.is_shared:
-                # Others hold it for calls under way, and give back what those do not take.
+                # Other tasks hold it for calls under way, and release what those calls do not use.
                 await self._attempt.services.alarms.sleep(WAIT_FOR_OTHERS)
                 await self._attempt.check()
                 continue
@@ -167,7 +167,7 @@ class Accounting:
             try:
                 await self._reserve(key, amounts)
             except BudgetExceeded:
-                continue  # somebody who shares the account was faster
+                continue  # another task that shares the account was faster
             return room
 
     async def _reserve(self, key: str, amounts: Mapping[str, int]) -> None:
@@ -184,7 +184,7 @@ class Accounting:
             await self._attempt.outbox.commit(*operations)
 
     async def admit_steps(self, key: str, count: int) -> None:
-        """Have ``count`` more steps, which the call under ``key`` asked for and could not afford, counted once."""
+        """Count, once, ``count`` more steps that the answer to the call ``key`` asked for and could not afford."""
         marker = f"{RESERVED}steps:{key}"
         while self._attempt.journal.get(marker) is None:
             await self.read()
@@ -200,10 +200,10 @@ class Accounting:
                     *reserve, *settle, WriteStep(noted(self._attempt, marker, "steps", count))
                 )
             except BudgetExceeded:
-                continue  # somebody who shares the account was faster
+                continue  # another task that shares the account was faster
 
     async def check_time(self) -> None:
-        """Raise, or ask, if the time is up. Called where something would be begun."""
+        """Raise BudgetExceeded, or ask a person, if the time is up. Called before something new begins."""
         while True:
             await self.read()
             short = self.books.first_short({})
@@ -213,15 +213,15 @@ class Accounting:
             await self._exhausted(short)
 
     def affords(self, steps: int) -> bool:
-        """Say whether so many more steps fit beside the call under way, as far as the books were read."""
+        """Return whether so many steps fit in addition to the call under way, by the last read of the books."""
         left = self.books.left(Meter.STEPS)
-        # Of an account that others share nobody knows what it has left by now: that has to be reserved.
+        # What is left in a shared account may have changed since: it has to be reserved.
         return left is None or (not self.is_shared and steps + 1 <= left)
 
     # After it
 
     def settle(self, key: str, usage: Usage, steps: int) -> tuple[Operation, ...]:
-        """Return what books the real use of a call that is recorded in the same Commit."""
+        """Return the operations that book the real use of a call, for the Commit that records it."""
         amounts = self.books.amounts(usage, steps - self._counted.get(key, 0))
         booked = [Settle(account=name, step_key=key, amounts=amounts) for name in self._names]
         if self._clock_ms > self._booked_ms:
@@ -231,7 +231,7 @@ class Accounting:
         return tuple(booked)
 
     async def give_back(self, key: str, usage: Usage) -> None:
-        """Book what a call took that came to nothing, and release the rest of what was held for it."""
+        """Book what a failed call used, and release the rest of its reservation."""
         used = self.books.amounts(usage, 0)
         if used or self.books.is_limited:
             await self._attempt.outbox.commit(
@@ -241,12 +241,12 @@ class Accounting:
     # When it is spent
 
     async def _exhausted(self, short: ShortAccount) -> None:
-        """Fail; or wait until a person grants more, and see that it is granted."""
+        """Raise BudgetExceeded; or wait until a person grants more, and record the grant."""
         line = short.line
         is_time, limit = line.meter == Meter.WALL_TIME_MS, self._attempt.time_limit
         if self._budget.on_exhausted == "fail" or line.account != self.books.own:
             if is_time:
-                await self._attempt.check()  # which ends the attempt as a deadline does
+                await self._attempt.check()  # this ends the attempt as a deadline does
             raise short.error
         grant = max(self._budget.limits().get(Meter(line.meter)) or line.limit or 0, short.missing)
         question = (
@@ -258,7 +258,7 @@ class Accounting:
         ask = Ask(question, deciders=self._deciders)
         granted = partial(_granted, line, grant)
         try:
-            # The new limit is written with the decision: a crash in between cannot ask, or grant, once more.
+            # The new limit is written with the decision: after a crash, nothing is asked or granted twice.
             with limit.held() if is_time and limit is not None else nullcontext():
                 await decision(self._attempt, f"{_ASKED}{answered + 1}", ask, details, kind=BUDGET, also=granted)
         except Rejected as rejected:
@@ -273,9 +273,9 @@ def accounting_of(attempt: Attempt, agent: Agent, model: str) -> Accounting:
 
 
 def _granted(line: Account, grant: int, approval: Approval) -> tuple[Operation, ...]:
-    """Return what a decision does to the account."""
+    """Return the new limit of the account after a person's decision."""
     if isinstance(approval.answer, dict):
-        return ()  # whoever decided has set the limits with it
+        return ()  # the decider has set the limits with the answer
     limit = (line.limit or 0) + grant
     if approval.answer is not None:
         limit = new_limit(line.meter, approval.answer)

@@ -1,4 +1,4 @@
-"""The books of an agent's budget as they were last read: what is left, what a call may take, what is short."""
+"""The books of an agent's budget, as last read: what is left, what a call may take, and which account is short."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from holdfast.model.patch import StatePatch
 from holdfast.model.records import Account
 
 LEAST_OUTPUT = 16
-"""Tokens. With less room than this for its answer a model is not asked at all, unless it may not say more anyway."""
+"""Tokens. With less room than this for its answer, a model is not called, unless its answers are limited to less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a model call will take, as far as that can be said before it."""
+    """What a model call will take, as estimated before it."""
 
     input_tokens: int
     output_tokens: int
@@ -28,30 +28,30 @@ class Need:
 
     @property
     def least(self) -> Usage:
-        """What there has to be room for, or it is not made."""
+        """The least room that the call needs; with less it is not made."""
         return Usage(input_tokens=self.input_tokens, output_tokens=min(LEAST_OUTPUT, self.output_tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class ShortAccount:
-    """An account that cannot give what is asked for."""
+    """An account that does not have the requested amount."""
 
     line: Account
     asked: int
 
     @property
     def missing(self) -> int:
-        """By how much its limit would have to be higher; also what was overspent."""
+        """By how much its limit would have to be higher; that includes what was overspent."""
         return self.asked - _left(self.line)
 
     @property
     def is_only_reserved(self) -> bool:
-        """Whether it would fit beside what is spent, and only what others have set aside is in the way."""
+        """Whether the amount would fit if other tasks had nothing reserved."""
         return self.line.reserved > 0 and self.asked <= (self.line.limit or 0) - self.line.spent
 
     @property
     def error(self) -> BudgetExceeded:
-        """It as an exception."""
+        """The exception for it."""
         line = self.line
         return BudgetExceeded(
             meter=line.meter, limit=line.limit or 0, spent=line.spent, reserved=line.reserved, asked=self.asked
@@ -59,7 +59,7 @@ class ShortAccount:
 
 
 class Books:
-    """The accounts an agent draws on: its own first, then those of the agents that called it."""
+    """The accounts that an agent uses: its own first, then those of the agents that called it."""
 
     def __init__(self, own: str, price: Price) -> None:
         """``own`` is the account of the agent's task."""
@@ -95,7 +95,7 @@ class Books:
         return rooms
 
     def amounts(self, usage: Usage, steps: int) -> dict[str, int]:
-        """Return what so many tokens and steps are on each meter; meters without any are left out."""
+        """Return these tokens and steps as amounts by meter; meters with zero are left out."""
         amounts = {
             Meter.STEPS: steps,
             Meter.LLM_TOKENS: usage.total,
@@ -104,7 +104,7 @@ class Books:
         return {str(meter): amount for meter, amount in amounts.items() if amount > 0}
 
     def first_short(self, amounts: Mapping[str, int], need: Need | None = None) -> ShortAccount | None:
-        """Return the first account that cannot give these amounts, or an answer to this call enough room."""
+        """Return the first account without these amounts, or without enough room for an answer to this call."""
         clock = self.lines[self.own].get(Meter.WALL_TIME_MS)
         if clock is not None and clock.limit is not None and clock.spent >= clock.limit:
             return ShortAccount(clock, 1)
@@ -124,7 +124,7 @@ class Books:
         return [line for line in lines if line.limit is not None]
 
     def pressure(self, amounts: Mapping[str, int]) -> bool:
-        """Say whether, with these amounts, any limit of its own is nearly reached."""
+        """Return whether these amounts bring any limit of its own account near its end."""
         return any(
             line.limit is not None and line.spent + amounts.get(meter, 0) >= PRESSURE * line.limit
             for meter, line in self.lines[self.own].items()
@@ -136,21 +136,21 @@ def _left(line: Account) -> int:
 
 
 def limits_patch(budget: Budget, lines: Mapping[str, Account]) -> StatePatch | None:
-    """Return the patch that has the agent's state say what its account says; None if it does."""
+    """Return the patch that copies the limits of the account into the agent's state; None if they are equal."""
     limits = {meter: line.limit for meter, line in lines.items()}
     cost = limits.get(Meter.COST_MICROS)
-    said = replace(
+    current = replace(
         budget,
         max_steps=limits.get(Meter.STEPS),
         max_wall_time_ms=limits.get(Meter.WALL_TIME_MS),
         max_llm_tokens=limits.get(Meter.LLM_TOKENS),
         max_cost=None if cost is None else from_micros(cost),
     )
-    return None if said == budget else StatePatch(budget=said)
+    return None if current == budget else StatePatch(budget=current)
 
 
 def in_words(meter: str, amount: int) -> str:
-    """Return an amount as people say it."""
+    """Return an amount with its unit, for people."""
     match meter:
         case Meter.COST_MICROS:
             return f"{from_micros(amount)}"

@@ -1,4 +1,4 @@
-"""Tools every agent has: to keep its plan and facts, to ask a person, to keep and read large things, to remember."""
+"""Tools every agent has: to keep its plan and facts, ask a person, keep and read artifacts, and use memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.model.task import JsonValue
 _READ_BYTES = 4_000
 _LONGEST_NAME = 200
 _MOST_STEPS, _LONGEST_STEP = 50, 200
-"""Of a plan: the model is shown all of it before each of its answers."""
+"""Limits of a plan: the model sees all of it before each of its answers."""
 
 
 def update_plan(
@@ -26,7 +26,7 @@ def update_plan(
     current_step: str | None = None,
     completed: list[str] | None = None,
 ) -> tuple[str, StatePatch]:
-    """Write down or change your plan, say which step you are at, and tick off what is done.
+    """Record or change your plan, set its current step, and mark steps as completed.
 
     Args:
         plan: All steps, in order. Leave it out to keep the plan as it is.
@@ -38,7 +38,7 @@ def update_plan(
     steps = list(context.state.plan) if plan is None else plan
     unknown = [step for step in (*(completed or ()), *([current_step] if current_step else ())) if step not in steps]
     if unknown:
-        raise ToolError(f"{unknown[0]!r} is no step of the plan; the plan is: {steps}")
+        raise ToolError(f"{unknown[0]!r} is not a step of the plan; the plan is: {steps}")
     patch = StatePatch(
         replace_plan=None if plan is None else tuple(plan),
         current_step=current_step,
@@ -62,7 +62,7 @@ def record_fact(key: str, value: str, confidence: float | None = None) -> tuple[
 
 
 def _fitting(patch: StatePatch, instead: str) -> StatePatch:
-    """Return the patch. ToolError if it is too large, so that the model says it in another way."""
+    """Return the patch. Raises ToolError if it is too large, so that the model uses another way."""
     try:
         check_patch_size(patch)
     except InvalidValue as error:
@@ -76,7 +76,7 @@ def ask_question(question: str) -> str:
     Args:
         question: The question, complete: they may not have followed the conversation.
     """
-    return question  # it is never called: the agent itself asks, and waits
+    return question  # never called: the agent itself asks, and waits
 
 
 async def save_artifact(
@@ -84,14 +84,14 @@ async def save_artifact(
     name: str,
     content: str,
     summary: str,
-    type: str = "note",  # noqa: A002 - as the model says it
+    type: str = "note",  # noqa: A002 - the name that the model sees
 ) -> tuple[str, StatePatch]:
     """Keep a text that is too long for the conversation: a report, a draft, a file. Returns its id.
 
     Args:
         name: What to call it, for example report.md.
         content: The text.
-        summary: One line that says what is in it.
+        summary: One line about its content.
         type: What kind of thing it is, for example report, draft, config.
     """
     for what, text, most in (("name", name, _LONGEST_NAME), ("type", type, _LONGEST_NAME), ("summary", summary, 1_000)):

@@ -1,4 +1,4 @@
-"""Mistakes in describing an agent, refused where they are made and not when its task is under way."""
+"""Checks of an agent's description: mistakes are refused where they are made, not when its task is under way."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ T = TypeVar("T")
 
 
 def checked_text(what: str, text: str) -> str:
-    """Refuse what is no text."""
+    """Refuse a value that is not a str."""
     if not isinstance(text, str):
         raise InvalidValue(f"{what} is {text!r}; it has to be a text")
     return text
 
 
 def checked_names(what: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Refuse a single name in place of a list, which would be taken for a list of letters."""
+    """Refuse a single name in place of a list: it would be read as a list of letters."""
     if isinstance(names, str):
         raise InvalidValue(f'{what} is {names!r}; name them in a list: {what}=["{names}"]')
     return tuple(check_name(f"one of {what}", name) for name in names)
 
 
 def checked_budget(budget: Budget | None) -> Budget:
-    """Refuse a number in place of a budget; none is one without limits."""
+    """Refuse a number in place of a budget. None is a budget without limits."""
     if budget is not None and not isinstance(budget, Budget):
         raise InvalidValue(f"budget is {budget!r}; write budget=Budget(max_steps=20), for example")
     return budget or Budget()
@@ -41,7 +41,7 @@ def checked_function(what: str, function: Callable[..., T] | None) -> Callable[.
 
 
 def checked_list(what: str, items: Iterable[T]) -> list[T]:
-    """Refuse one thing in place of a list of them."""
+    """Refuse a single item in place of a list."""
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise InvalidValue(f"{what} is {items!r}; name them in a list: {what}=[...]")
     return list(items)

@@ -1,4 +1,4 @@
-"""What a docstring says to a model: what the tool does, and what each parameter means."""
+"""Reads a tool's docstring for a model: what the tool does, and what each parameter means."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def _read_parameter(line: str, current: str, parameters: dict[str, str]) -> str:
-    """Read one line of a list of parameters; return the parameter that the next line may go on with."""
+    """Read one line of a list of parameters; return the parameter that the next line may continue."""
     named = _GOOGLE.match(line)
     if named and (not current or len(named.group(1)) <= _INDENT):
         parameters[named.group(2)] = named.group(3).strip()
@@ -45,4 +45,4 @@ def _read_parameter(line: str, current: str, parameters: dict[str, str]) -> str:
 
 
 _INDENT = 4
-"""A line further in than this goes on with the parameter above it."""
+"""A line with more indentation than this continues the parameter above it."""

@@ -1,11 +1,11 @@
 """Calls of earlier rounds: those of the task itself, and those of the other children of its parent.
 
-A model that does its work once more may make its calls in another order, and divide them among its sub-agents in
-another way. What was done ``once`` before the round began is not done again: an equal call takes the effect over, with
-its result. Two calls are equal if the model wrote the same for both, or if both were read as the same: a default
-factory gives another value in each round, and a changed tool another default. In a new round of the parent several
-children may want the same effect, also the one that made it. The first of them has it, for that round of the parent;
-the others look for another one, or make the call anew.
+A model that repeats its work may make its calls in another order, and divide them among its sub-agents in another way.
+A ``once`` call from before this round is not made again: an equal call takes over its effect and its result. Two calls
+are equal if the model wrote the same arguments for both, or if both were read as the same arguments. These can differ:
+a default factory gives another value in each round, and a changed tool another default. In a new round of the parent,
+several children may want the same effect, also the child that made it. The first one gets it, for that round of the
+parent. The others look for another equal effect, or make the call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COUNTS = UNKNOWN_OUTCOME | {EffectState.DONE}
 
 @dataclass(frozen=True, slots=True)
 class TakenEffect:
-    """An effect of a sibling that takes the place of a call."""
+    """An effect of a sibling that replaces a call."""
 
     effect: Effect
     output: bytes | None
@@ -46,33 +46,33 @@ class TakenEffect:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A call of the task itself, in an earlier round, that a call stands for."""
+    """A call of the task itself, in an earlier round, that a new call repeats."""
 
     key: str
     arguments: dict[str, JsonValue] | None
-    """What it was called with; None: the same as the call that stands for it."""
+    """The arguments of the earlier call; None: the same as those of the new call."""
 
 
 class EarlierCalls:
-    """The ``once`` calls that the calls of an attempt may stand for."""
+    """The earlier ``once`` calls that the calls of an attempt may repeat."""
 
     def __init__(self, attempt: Attempt, round_: int, siblings: list[Effect], wrote: dict[str, str]) -> None:
-        """Made by ``read``. ``round_`` is that of the parent; 1 if there is none.
+        """Made by ``read``. ``round_`` is the round of the parent; 1 if there is no parent.
 
-        ``wrote`` is what the models of the siblings wrote for their calls, by the ids of the effects.
+        ``wrote`` has the arguments that the models of the siblings wrote, by the ids of the effects.
         """
         self._attempt = attempt
         self._round = round_
         self._siblings = siblings
         self._siblings_wrote = wrote
         self._wrote: dict[str, str] = {}
-        """What the task's own model wrote for its calls in earlier rounds, by their keys."""
+        """The arguments that the task's own model wrote in earlier rounds, by the keys of the calls."""
         self._takers: dict[str, str] = {}
-        """Which call of this attempt has an effect, by the effect's id."""
+        """The call of this attempt that took an effect, by the effect's id."""
 
     @classmethod
     async def read(cls, attempt: Attempt) -> EarlierCalls:
-        """Look at the siblings, if there is a parent and it is in a later round than its first."""
+        """Read the siblings' calls, if there is a parent and it is past its first round."""
         store, parent_id = attempt.services.store, attempt.task.parent_id
         parent = None if parent_id is None else await insist(partial(store.get, parent_id))
         if parent is None or parent.round == 1:
@@ -86,7 +86,7 @@ class EarlierCalls:
                 if any(effect.effect_class is EffectClass.ONCE for effect in made):
                     by_key = _written(read_answers(await insist(partial(store.steps, task.id))))
                     wrote |= {one.effect_id: by_key[one.step_key] for one in made if one.step_key in by_key}
-        # In this order: a sibling that is not at work now has made none of these effects in this round.
+        # Read after the effects: a sibling that does not work now made none of these effects in this round.
         at_work = {
             str(decode(step.output))
             for step in await insist(partial(store.steps, parent.id))
@@ -109,17 +109,17 @@ class EarlierCalls:
         self._wrote = _written(answers)
 
     def may_have_made(self, tool: str, call: Call, wrote: str) -> bool:
-        """Say whether such a call was made before, or may have been. ``wrote`` is what the model wrote for it."""
+        """Return whether an equal call was made before, or may have been. ``wrote`` is the model's own text for it."""
         return bool(self._own(tool, call, wrote) or self._of_siblings(tool, call, wrote))
 
     async def take(self, tool: str, call: Call, wrote: str) -> TakenEffect | Again | None:
-        """Find an equal earlier call that this one stands for: a sibling's, or its own. None: make it.
+        """Find an equal earlier call that this one repeats: the task's own, or a sibling's. None: make the call.
 
-        ToolError if a sibling may have made such a call, and whether it did is not known yet.
+        Raises ToolError if a sibling may have made an equal call and it is not known yet whether it did.
         """
         own, of_siblings = self._own(tool, call, wrote), self._of_siblings(tool, call, wrote)
         if self._round > 1 and (own or of_siblings):
-            await self._attempt.check()  # a replay that only looks takes nothing
+            await self._attempt.check()  # a discovery replay stops here, and takes nothing
         for step in own:
             if await self._is_still_made(step) and await self._take(step.effect_id or "", call.key):
                 return await self._once_more(step, call)
@@ -127,8 +127,8 @@ class EarlierCalls:
         for effect in effects:
             if effect.state in UNKNOWN_OUTCOME:
                 raise ToolError(
-                    f"task {effect.task_id} made the very same call, and whether it happened is not known yet; that "
-                    "has to be found out, or decided by a person, before the call is made again"
+                    f"task {effect.task_id} made the same call, and it is not known yet whether it happened; that has "
+                    "to be found out, or decided by a person, before the call is made again"
                 )
         for effect in effects:
             if await self._take(effect.effect_id, call.key):
@@ -143,18 +143,18 @@ class EarlierCalls:
         if effect is not None:
             [arguments] = decode(effect.arguments, name=f"the arguments of {step.key!r}")
             return Again(step.key, arguments)
-        # Another task's, with other arguments than this call: its record is taken as it is.
+        # The effect of another task, with other arguments than this call: its record is used as it is.
         made = Effect(effect_id=effect_id, step_key=step.key, effect_class=EffectClass.ONCE, state=EffectState.DONE)
         return TakenEffect(made, step.output)
 
     async def _take(self, effect_id: str, key: str) -> bool:
-        """Take an effect, by compare and set among the children of the parent; False: another call has it."""
+        """Take an effect, by compare-and-set among the children of the parent. Return False if another call has it."""
         attempt, task = self._attempt, self._attempt.task
         if self._round > 1:
             mine: dict[str, JsonValue] = {"task": task.id, "key": key, "round": task.round}
             emit = partial(attempt.services.store.emit, f"taken:{effect_id}", mine, key=f"round {self._round}")
             event = await insist(partial(emit, actor=attempt.lease.worker_id))
-            # What this task took in a round of its own that was rejected since is still there for it to take.
+            # An effect that this task took in an earlier round of its own is still free for it.
             is_of_round_before = event.payload["task"] == task.id and event.payload["round"] != task.round
             if event.payload != mine and not is_of_round_before:
                 return False
@@ -176,14 +176,14 @@ class EarlierCalls:
         return self._attempt.journal.done_before(tool, by=call.key, is_same=is_same, is_made=self._is_made)
 
     def _is_made(self, step: Step) -> bool:
-        """Say whether a call was made, or may have been. One that is proven absent must not hide one that was made."""
+        """Return whether a call was made, or may have been. A proven absent call must not hide one that was made."""
         effect = self._attempt.intents.effects.get(step.effect_id or "")
-        if effect is None:  # another task's: the origin of a fork, or a sibling that it was taken over from
+        if effect is None:  # it belongs to the origin of a fork, or to a sibling
             return step.state is StepState.COMPLETED
         return effect.state not in NOT_MADE and effect.state is not EffectState.COMPENSATED
 
     async def _is_still_made(self, step: Step) -> bool:
-        """Look once more, if the effect is a sibling's, which may have been undone since."""
+        """Check again, if the effect belongs to a sibling: it may have been undone since."""
         if self._round == 1 or step.effect_id in self._attempt.intents.effects:
             return True
         effect = await self._read(step.effect_id or "")
@@ -203,7 +203,7 @@ class EarlierCalls:
         ]
 
     async def _now(self, effect: Effect) -> Effect | None:
-        """Return how an effect stands now; None if it is not there to be taken, such as one that is made anew."""
+        """Return the effect as it is now; None if it cannot be taken, for example because it is being made again."""
         now = await self._read(effect.effect_id)
         return now if now is not None and now.state in _COUNTS and now.round == effect.round else None
 
@@ -218,7 +218,7 @@ class EarlierCalls:
 
 
 def _written(answers: Iterable[tuple[int, RecordedAnswer]]) -> dict[str, str]:
-    """Return what a model wrote for each of its calls, by their keys."""
+    """Return fingerprints of the arguments that a model wrote, by the keys of its calls."""
     return {
         tool_key(call.name, turn, index): fingerprint(call.arguments)
         for turn, answer in answers

@@ -1,7 +1,7 @@
-"""What the conversation shows of artifacts: excerpts of large results, and what read_artifact returned.
+"""Artifacts in the conversation: excerpts of large results, and results of read_artifact.
 
-Where the budget limits it, the newest excerpts stay, and the older ones shrink to id and summary. Pure: the same talk
-and state give the same messages on every replay, and no call parts from its result.
+If the budget limits them, the newest excerpts stay, and the older ones shrink to id and summary. These are pure
+functions: the same conversation and state give the same messages on every replay. No call loses its result.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _SUMMARY_BYTES = 200
 
 
 def kept_note(artifact_id: str, size: int) -> str:
-    """Return what stands behind the excerpt of a result that is kept as an artifact."""
+    """Return the note after the excerpt of a result that is kept as an artifact."""
     return f"[{size} bytes, kept as artifact {artifact_id}; {READ_ARTIFACT} shows more of it]"
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A message that shows something of an artifact."""
+    """A message that shows a part of an artifact."""
 
     place: int
     body: str
     """The excerpt."""
     note: str
-    """What follows it."""
+    """The note that follows it."""
     short: str
-    """What stays if the excerpt goes: the id and the summary."""
+    """What stays without the excerpt: the id and the summary."""
     bare: str
     """The id alone."""
 
@@ -48,15 +48,15 @@ class _Shown:
 
 
 def needed_bytes(messages: Sequence[Message], state: AgentState) -> int:
-    """Return how many bytes the messages would show of artifacts if nothing were limited."""
+    """Return how many bytes of artifacts the messages show without a limit."""
     return sum(size_of(one.content) for one in _find(messages, state))
 
 
 def limit_excerpts(messages: Sequence[Message], state: AgentState, max_bytes: int) -> list[Message]:
     """Return the messages with no more than ``max_bytes`` of artifacts in them: the oldest excerpts shrink first.
 
-    What stays of an artifact counts as well. If the ids alone take more, they stay: a model could not ask for what it
-    cannot name.
+    The ids and summaries that stay count as well. If the ids alone take more, they stay: without its id, a model could
+    not ask for an artifact.
     """
     found = list(_find(messages, state))
     texts = {one.place: one.content for one in found}
@@ -72,7 +72,7 @@ def limit_excerpts(messages: Sequence[Message], state: AgentState, max_bytes: in
     for one in reversed(found):
         more = size_of(one.content) - size_of(texts[one.place])
         if more > left:
-            if one is found[-1]:  # it does not fit at all: both of its ends do
+            if one is found[-1]:  # the newest one does not fit as a whole: show its beginning and its end
                 texts[one.place] = _cut(one, left + size_of(texts[one.place])) or texts[one.place]
             break
         texts[one.place], left = one.content, left - more
@@ -92,7 +92,7 @@ def _find(messages: Sequence[Message], state: AgentState) -> Iterator[_Shown]:
     reads: dict[str, str] = {}
     for place, message in enumerate(messages):
         for call in message.tool_calls:
-            # Some models number their calls from one in every message: the newest one with that id is meant.
+            # Some models number their calls from 1 in every message: an id means the newest call with it.
             reads.pop(call.id, None)
             if call.name == READ_ARTIFACT and (artifact_id := _artifact_in(call.arguments)) is not None:
                 reads[call.id] = artifact_id
@@ -108,8 +108,8 @@ def _shown(place: int, message: Message, summaries: Mapping[str, str], read: str
         again = f"; {READ_ARTIFACT} shows it again]"
         what = f"[An excerpt of artifact {read}"
         return _Shown(place, content, "", f"{what}{_summary(summaries.get(read))}{again}", f"{what}{again}")
-    # The last one of an artifact that there is: what a tool printed itself may look like such a note. A state that is
-    # full does not know all artifacts.
+    # The last note of an existing artifact: a tool may print text that looks like such a note. A full state does not
+    # know all artifacts, so an id that is a digest counts as well.
     notes = [one for one in _KEPT.finditer(content) if one.group(2) in summaries or _DIGEST.fullmatch(one.group(2))]
     if not notes:
         return None
@@ -135,5 +135,5 @@ def _artifact_in(arguments: str) -> str | None:
     except (ValueError, RecursionError):
         return None
     artifact_id = named.get("artifact_id") if isinstance(named, dict) else None
-    # Whatever a model wrote there: an id has no more characters than this.
+    # A model may write anything there: no id is longer than this.
     return artifact_id if isinstance(artifact_id, str) and 0 < len(artifact_id) <= _SUMMARY_BYTES else None

@@ -1,6 +1,6 @@
 """How an answer of a model ended, and whether the calls it asks for may be made.
 
-An answer that was cut or filtered calls no tool. What the model would have written next is not known: perhaps other
+An answer that was cut or filtered calls no tool. It is not known what the model would have written next: perhaps other
 arguments, perhaps that the call is a mistake.
 """
 
@@ -10,7 +10,7 @@ from holdfast.model.failure import storable
 from holdfast.model.message import ToolCall
 
 _WELL = frozenset({"stop", "tool_calls", "function_call", "tool_use", "end_turn", "stop_sequence", "eos", "eos_token"})
-"""Reasons that say: the model was done."""
+"""Reasons for a complete answer."""
 
 _CUT = frozenset(
     {
@@ -22,24 +22,24 @@ _CUT = frozenset(
         *("insufficient_system_resource", "malformed_function_call", "unexpected_tool_call", "interrupted"),
     }
 )
-"""Reasons that say: it was not. OpenAI has two of them, and endpoints that translate other protocols pass on theirs."""
+"""Reasons for an incomplete answer. OpenAI has two of them; endpoints that translate other protocols add their own."""
 
 
 def ended_well(finish_reason: str) -> bool:
-    """Say whether the model wrote its answer to the end."""
+    """Return whether the model wrote its answer to the end."""
     return _plain(finish_reason) in _WELL
 
 
 def was_cut(finish_reason: str) -> bool:
-    """Say whether the answer was cut off, filtered or broken off."""
+    """Return whether the answer was cut off, filtered or interrupted."""
     return _plain(finish_reason) in _CUT
 
 
 def why_not_made(call: ToolCall, finish_reason: str) -> str | None:
-    """Say why a call must not be made, in words for the model; None if it may be.
+    """Return why a call must not be made, in words for the model; None if it may be.
 
-    Where the endpoint has a word of its own for the end, written arguments speak for themselves: half of them is no
-    JSON. A call without any looks the same whether it takes none or was cut before them.
+    With an unknown finish_reason, arguments are proof enough: half of them would not be JSON. A call without arguments
+    proves nothing: it may take none, or it may have been cut before them.
     """
     if was_cut(finish_reason):
         return (
@@ -48,8 +48,8 @@ def why_not_made(call: ToolCall, finish_reason: str) -> str | None:
         )
     if not call.arguments.strip() and not ended_well(finish_reason):
         return (
-            f"the call came without arguments, and finish_reason {_shown(finish_reason)} does not say that your answer "
-            "was whole, so it was not made. Make it again and write its arguments, {} if there are none"
+            f"the call came without arguments, and finish_reason {_shown(finish_reason)} does not show that your "
+            "answer was complete, so it was not made. Make it again and write its arguments, {} if there are none"
         )
     return None
 

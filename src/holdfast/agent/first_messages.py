@@ -1,4 +1,4 @@
-"""How an agent's conversation begins: with what it is asked, what it goes on from, or why its work was rejected."""
+"""How an agent's conversation begins: with its request, an earlier conversation, or the reason of a rejection."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt.attempt import Attempt
 
 CARRIED_BYTES = 32_000
-"""Of an earlier conversation, at most so much is taken over. It is stored with the new task: the old one may be pruned,
-and a chain of a thousand tasks must not store its beginning a thousand times."""
+"""The most that is copied from an earlier conversation. It is stored with the new task, because the old one may be
+pruned. A chain of a thousand tasks must not store its beginning a thousand times."""
 
-REJECTED = "Your work was not accepted: {reason}\nMend it, then give your final answer again."
+REJECTED = "Your work was not accepted: {reason}\nCorrect it, then give your final answer again."
 _FEEDBACK = "feedback"
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where a conversation stands when an attempt begins."""
+    """The state of a conversation when an attempt begins."""
 
     messages: list[Message]
-    heard: int
-    """The number of the last message that was read, in whichever round."""
-    unheard: list[Step]
-    """The messages of this round, which come at their place."""
+    last_read: int
+    """The number of the last message that was read, in any round."""
+    unread: list[Step]
+    """The recorded messages of this round, which join the conversation at their places."""
     earlier: list[tuple[int, RecordedAnswer]]
     """The answers of the rounds before this one, with their turns."""
 
@@ -59,7 +59,7 @@ class Beginning:
 
 
 async def begin(run: AgentRun) -> Beginning:
-    """Return how the conversation begins, and see that the state does."""
+    """Return how the conversation begins, and begin the state if necessary."""
     attempt = run.attempt
     store, task = attempt.services.store, attempt.task
     earlier: list[Step] = []
@@ -70,7 +70,7 @@ async def begin(run: AgentRun) -> Beginning:
     if not attempt.discovery.is_under_way and not _has_answered(attempt, earlier):
         attempt.outbox.buffer(*_held_to_rules(run))
     if attempt.journal.get(OTHER_INPUT) is not None:
-        # A new piece of work, by an agent that knows what it did for the one before.
+        # A new request, for an agent that keeps its state from the request before.
         messages = [user_message(run.text)]
         goal = run.start.goal or run.text
         if run.keeper.state.goal != goal:
@@ -80,16 +80,16 @@ async def begin(run: AgentRun) -> Beginning:
         messages.append(user_message(REJECTED.format(reason=task.feedback)))
         _record_feedback(run, task)
     elif task.round > 1:
-        # It starts over with what people have asked for, and that is also what they said later.
+        # It starts over with all that people asked for, their later messages included.
         messages += read_transcript(step for step in earlier if step.kind == MESSAGE and step.key != _FEEDBACK)
-    unheard = sorted(attempt.journal.completed(MESSAGE), key=lambda step: step.position)
-    numbers = [decode(step.output or b"")["number"] for step in [*earlier, *unheard] if step.kind == MESSAGE]
-    unheard = [step for step in unheard if step.key != _FEEDBACK]
-    return Beginning(messages, max(numbers, default=0), unheard, read_answers(earlier))
+    unread = sorted(attempt.journal.completed(MESSAGE), key=lambda step: step.position)
+    numbers = [decode(step.output or b"")["number"] for step in [*earlier, *unread] if step.kind == MESSAGE]
+    unread = [step for step in unread if step.key != _FEEDBACK]
+    return Beginning(messages, max(numbers, default=0), unread, read_answers(earlier))
 
 
 def _has_answered(attempt: Attempt, earlier: Sequence[Step]) -> bool:
-    """Say whether the model has answered in any round: one may have ended before it did."""
+    """Return whether the model has answered in any round: a round may have ended before its first answer."""
     return bool(attempt.journal.completed(LLM)) or any(
         step.kind == LLM and step.state is StepState.COMPLETED for step in earlier
     )
@@ -97,7 +97,7 @@ def _has_answered(attempt: Attempt, earlier: Sequence[Step]) -> bool:
 
 async def _first_messages(run: AgentRun, earlier: Sequence[Step]) -> list[Message]:
     attempt = run.attempt
-    if earlier:  # an earlier round has seen to it: its state goes on, and the task before may be pruned by now
+    if earlier:  # an earlier round has copied the messages: the task before may be pruned by now
         return read_transcript(earlier[:1])
     if run.after is not None:
         previous = _Previous(run)
@@ -119,9 +119,9 @@ def _written(run: AgentRun, made: Opening) -> tuple[Operation, ...]:
 
 
 def _held_to_rules(run: AgentRun) -> tuple[Operation, ...]:
-    """Return what tightens a state that was patched before the agent began: by a process with older code, or a person.
+    """Return the patch that applies the agent's rules to a state that a person or older code patched before it began.
 
-    From its first answer on, what a person changes in its rules counts.
+    From the agent's first answer on, a person may change its rules.
     """
     state, rules = run.keeper.state, run.agent.rules
     tight = StatePatch(
@@ -130,18 +130,18 @@ def _held_to_rules(run: AgentRun) -> tuple[Operation, ...]:
     return run.keeper.change(tight, author=ENGINE, reason="the rules of its agent")
 
 
-# Going on from another task
+# Continuing from another task
 
 
 class _Previous:
-    """The task that a conversation goes on from."""
+    """The task whose conversation is continued."""
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
         self._opening: Opening | None = None
 
     async def read(self, task_id: str) -> dict[str, JsonValue]:
-        """Read its state and conversation; the conversation is what the step records."""
+        """Read its state and conversation; the step records the conversation."""
         services = self._run.attempt.services
         store = services.store
         task = await insist(partial(store.get, task_id))
@@ -152,16 +152,16 @@ class _Previous:
             self._run.attempt.outbox.version == 0
         ):  # otherwise a patch from outside came before this attempt, and opened it
             self._opening = await _open(self._run, await state_before(store, services.definitions, task_id))
-        said = compact([*_opening(task, steps), *read_transcript(steps)], max_bytes=CARRIED_BYTES)
-        return {"messages": [message.to_json() for message in (*said, user_message(self._run.text))]}
+        earlier = compact([*_opening(task, steps), *read_transcript(steps)], max_bytes=CARRIED_BYTES)
+        return {"messages": [message.to_json() for message in (*earlier, user_message(self._run.text))]}
 
     def adopt(self, _recorded: object) -> tuple[Operation, ...]:
-        """Return what makes its state the first of this task."""
+        """Return the operations that make its state the first state of this task."""
         return () if self._opening is None else _written(self._run, self._opening)
 
 
 def _opening(task: Task, steps: Sequence[Step]) -> list[Message]:
-    """Return what a task was asked, unless its journal says so itself."""
+    """Return the request of a task, unless its journal contains it."""
     if any(step.kind == BEGIN for step in steps):
         return []
     given = task.user_input["args"] if isinstance(task.user_input, dict) else task.user_input
@@ -172,9 +172,9 @@ def _opening(task: Task, steps: Sequence[Step]) -> list[Message]:
 
 
 def _record_feedback(run: AgentRun, task: Task) -> None:
-    """Have the reason stand in the journal as what it is in the conversation, for the rounds after this one."""
+    """Record the reason in the journal, as a message of the conversation, for later rounds."""
     attempt = run.attempt
     if attempt.journal.get(_FEEDBACK) is not None:
         return
-    said = {"text": REJECTED.format(reason=task.feedback), "by": "verifier", "number": 0}
-    attempt.outbox.buffer(WriteStep(noted(attempt, _FEEDBACK, MESSAGE, said)))
+    message = {"text": REJECTED.format(reason=task.feedback), "by": "verifier", "number": 0}
+    attempt.outbox.buffer(WriteStep(noted(attempt, _FEEDBACK, MESSAGE, message)))

@@ -1,8 +1,8 @@
-"""Readings: what the arguments of tool calls were read as, fixed when the model's answer is recorded.
+"""Readings: the arguments of tool calls as they were read, fixed when the model's answer is recorded.
 
 A default factory gives another value each time, and a tool may be changed while a person decides. So arguments are read
-once, and every later attempt finds what they were read as in the journal. What the model wrote stands there already:
-a reading adds only what differs from it.
+once, and every later attempt finds this reading in the journal. The model's own text is already there: a reading adds
+only what differs from it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from holdfast.model.task import JsonValue
 
 @dataclass(frozen=True, slots=True)
 class FixedArguments:
-    """What one call was read as."""
+    """The arguments of one call, as they were read."""
 
     arguments: dict[str, JsonValue]
-    """By name, with the defaults of what the model left out."""
+    """By name, with the defaults of missing ones."""
     wrong: str | None = None
-    """Why the call cannot be made: there was no such tool, or it does not take such arguments."""
+    """Why the call cannot be made: there is no such tool, or it does not take these arguments."""
 
     def to_data(self, call: ToolCall) -> dict[str, JsonValue]:
-        """Return what is recorded, beside what the model wrote."""
+        """Return what is recorded in addition to the model's own text."""
         if self.wrong is not None:
             return {"wrong": self.wrong}
         wrote = _what_it_wrote(call.arguments)
@@ -41,7 +41,7 @@ class FixedArguments:
 
 
 def fingerprint(arguments: str) -> str:
-    """Return the identity of what a model wrote: the same for the same data, however it is spaced and ordered."""
+    """Return the identity of a model's arguments: the same for the same data, with any spacing and order."""
     try:
         return digest(canonical(parse(_text(arguments))))
     except (CodecError, UnicodeError):
@@ -49,7 +49,7 @@ def fingerprint(arguments: str) -> str:
 
 
 def _what_it_wrote(arguments: str) -> dict[str, JsonValue]:
-    """Return what a model wrote as data; nothing, if it cannot be read strictly: then all of it was recorded."""
+    """Return a model's arguments as data; empty if they are not strict JSON: then the reading has all of them."""
     try:
         wrote = parse(_text(arguments))
     except (CodecError, UnicodeError):

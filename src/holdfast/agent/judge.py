@@ -1,4 +1,4 @@
-"""A model's look at an agent's result: a model call like any other, recorded and paid for."""
+"""A model checks an agent's result: an ordinary model call, recorded and paid for."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 async def judged(agent: Agent, judge: Judge, ctx: Context, result: str) -> bool | str:
-    """Return the judge's verdict: True, or why not."""
+    """Return the judge's verdict: True, or the reason of a rejection."""
     attempt = attempt_of(ctx)
-    # Recorded, so that an attempt that follows a crash can read the verdict. Each result has a code of its own, so no
-    # result was written by an agent that could know its code.
+    # Recorded, so that an attempt after a crash can read the verdict. Each result has a code of its own, so no agent
+    # could know the code when it wrote the result.
     code = await ctx.step("judge_code", draw_code, key=f"judge_code:{digest(canonical(result))[:16]}")
     model = agent.model if judge.model is None else as_model(judge.model)
     checkpoint, patches, _ = await stored_state(attempt)
@@ -50,5 +50,5 @@ async def judged(agent: Agent, judge: Judge, ctx: Context, result: str) -> bool 
     )
     reply = (await thinker.ask(f"{VERIFY}judge", lambda: prompt, turn=0)).reply
     if not ended_well(reply.finish_reason):
-        return f"the judge's answer was not whole (finish_reason {storable(reply.finish_reason, 60)!r})"
+        return f"the judge's answer was not complete (finish_reason {storable(reply.finish_reason, 60)!r})"
     return read_judgement(reply.content, code)

@@ -1,4 +1,4 @@
-"""Model: the small protocol behind which every language model stands."""
+"""Model: the small protocol that every language model implements."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Request:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
-    """The most the reply may take; what the budget has left."""
+    """The most tokens the reply may have, by the rest of the budget."""
     effect_id: str | None = None
-    """Stable over retries and restarts: an idempotency key for endpoints that know one."""
+    """Stable over retries and restarts: an idempotency key for endpoints that support one."""
     turn: int | None = None
-    """How many answers this conversation has had, those included that were compacted out of ``messages``."""
+    """How many answers this conversation has had, including those that were compacted out of ``messages``."""
 
 
 @runtime_checkable
@@ -30,19 +30,20 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called; prices are looked up by it."""
+        """Its name; prices are looked up by it."""
 
     async def complete(self, request: Request, on_text: Callable[[str], None]) -> Reply:
-        """Answer, whole. ``on_text`` is told pieces of the text as they come; ``note_unseen`` takes what is not shown.
+        """Return the complete answer. ``on_text`` gets pieces of the text as they arrive.
 
-        Raises ModelError for whatever keeps it from answering, a cut or silent stream included.
+        ``note_unseen`` takes text that is not shown. Raises ModelError if there is no complete answer, also for a cut
+        or silent stream.
         """
 
 
 def note_unseen(on_text: Callable[[str], None], text: str) -> None:
-    """Count text that a model has sent and that is not shown, such as reasoning and the arguments of a tool call.
+    """Count text of a model that is not shown, such as reasoning and the arguments of a tool call.
 
-    An agent's ``on_text`` counts it, so that a stream that is cut costs what had arrived. Any other one needs not to.
+    An agent's ``on_text`` counts it, so that a cut stream costs what had arrived. Other ``on_text`` functions need not.
     """
     count = getattr(on_text, "unseen", None)
     if count is not None:
@@ -50,23 +51,23 @@ def note_unseen(on_text: Callable[[str], None], text: str) -> None:
 
 
 class ModelError(HoldfastError):
-    """The model did not answer, or not to its end. Trying again may help."""
+    """The model gave no answer, or no complete one. Another try may help."""
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
-        """``status`` is HTTP's; ``retry_after`` the seconds the endpoint asks us to wait."""
+        """``status`` is the HTTP status; ``retry_after`` is how many seconds the endpoint asks the caller to wait."""
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
 
 
 class ModelRefused(ModelError):
-    """The endpoint refused the request itself: a wrong key, no such model, bad input. Trying again will not help."""
+    """The endpoint refused the request itself: a wrong key, an unknown model, bad input. Another try will not help."""
 
 
 class ModelUnreachable(ModelError):
-    """There is no connection to the endpoint: nothing was sent, nothing was paid. It is tried again for a long time."""
+    """There is no connection to the endpoint: nothing was sent or paid. The agent retries for a long time."""
 
 
-# Named as users import them, in what is recorded of an error too: the module may move, the name may not.
+# Recorded errors have the name that users import: the module may move, the name may not.
 for _error in (ModelError, ModelRefused, ModelUnreachable):
     _error.__module__ = "holdfast"

@@ -1,4 +1,4 @@
-"""One model call as a step: admitted by the budget, streamed to whoever watches, recorded, and never asked again."""
+"""One model call as a step: admitted by the budget, streamed to watchers, recorded, and never repeated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONG_ANSWER = 8_192
 """Tokens."""
 
 _MOST_BYTES_OF_A_CHARACTER = 6
-"""In JSON, where some are written as escapes."""
+"""In JSON, which writes some characters as escapes."""
 
 
 class Thinker:
@@ -53,11 +53,11 @@ class Thinker:
         timeout: float,
         max_output_tokens: int | None,
     ) -> None:
-        """``read`` reads the arguments of a tool call, once: what it says is recorded with the answer.
+        """``read`` reads the arguments of a tool call, once: its result is recorded with the answer.
 
-        ``max_output_tokens`` is the most an answer may have where the budget allows more.
+        ``max_output_tokens`` is the most an answer may have if the budget allows more.
 
-        None: what the model likes. Where the budget is limited, LONG_ANSWER is reserved then.
+        None: the model decides; with a limited budget, LONG_ANSWER is then reserved.
         """
         self._attempt = attempt
         self._model = model
@@ -69,7 +69,7 @@ class Thinker:
         self._max_output_tokens = max_output_tokens
 
     def is_recorded(self, key: str) -> bool:
-        """Say whether the answer is in the journal: then it counts, whatever the model would say now."""
+        """Return whether the answer is in the journal: then it counts, and the model is not called."""
         recorded = self._attempt.journal.get(key)
         return recorded is not None and recorded.state is StepState.COMPLETED
 
@@ -85,7 +85,7 @@ class Thinker:
     ) -> RecordedAnswer:
         """Return the answer under ``key``: the recorded one, or a new one.
 
-        ``prompt`` is only asked for a new one. ``then`` names what is written together with the answer.
+        ``prompt`` is called only for a new one. ``then`` returns what is written together with the answer.
         """
         while True:
             held = _Held(self._accounting, key)
@@ -105,7 +105,7 @@ class Thinker:
                     await held.give_back()
                 if qualified_name(BudgetExceeded) not in failed.failure.type_names:
                     raise
-                # The budget was spent between two tries of the call: settle that as before any other call.
+                # The budget was spent between two tries of the call: ask for more, as before any other call.
                 step = self._attempt.journal.get(key)
                 assert step is not None  # noqa: S101 - it has just failed
                 await self._attempt.check()
@@ -128,17 +128,17 @@ class Thinker:
                 reply = await self._model.complete(request, stream)
                 self._check(reply)
             except asyncio.CancelledError:
-                held.lost = lost_usage(request, stream)  # perhaps only timed out: then another try follows
+                held.lost = lost_usage(request, stream)  # it may be a timeout: then another try follows
                 raise
             except Exception:
-                # An endpoint that refused has sent nothing. One that says so in mid-stream has written until then.
+                # An endpoint that refused at once has sent nothing. If it failed in mid-stream, it has used tokens.
                 held.lost = lost_usage(request, stream) if stream.has_begun else Usage()
-                await held.give_back()  # now: the next try may be a long time off
+                await held.give_back()  # now: the next try may come much later
                 raise
             finally:
                 await stream.close()
             if reply.tool_calls:
-                await self._keeper.refresh()  # what has come to need leave meanwhile needs it for these calls
+                await self._keeper.refresh()  # a rule that requires an approval may be new: it counts for these calls
             return self._answer(replace(reply, usage=settled_usage(request, reply, stream))).to_data()
 
         return Call(key, complete, (), self._retry, self._timeout, dict, kind=LLM)
@@ -152,7 +152,7 @@ class Thinker:
         return booked + self._pressure(call.key, usage, answer.steps) + then(answer, call)
 
     def _check(self, reply: object) -> None:
-        """Refuse what is no reply, and one that the journal could not keep."""
+        """Refuse a value that is not a Reply, and a reply that is too large for the journal."""
         if not isinstance(reply, Reply):
             raise InvalidValue(f"model {self._model.name} returned {reply!r}; complete() has to return a Reply")
         written = [reply.content, *(call.name + call.arguments for call in reply.tool_calls)]
@@ -161,7 +161,7 @@ class Thinker:
         try:
             encode(RecordedAnswer(reply, 1).to_data(), name="the answer")
         except CodecError as error:
-            raise ModelError(f"model {self._model.name} wrote more than can be kept ({error})") from error
+            raise ModelError(f"model {self._model.name} wrote more than can be stored ({error})") from error
 
     def _answer(self, reply: Reply) -> RecordedAnswer:
         calls = len(reply.tool_calls)
@@ -180,19 +180,19 @@ class Thinker:
 
 
 class _Held:
-    """What is reserved for one model call, over its tries."""
+    """The reservation of one model call, over its tries."""
 
     def __init__(self, accounting: Accounting, key: str) -> None:
         self._accounting = accounting
         self._key = key
         self.is_taken = False
         self.room: int | None = None
-        """Tokens the answer may have; None: as many as it likes."""
+        """Tokens the answer may have; None: no limit."""
         self.lost: Usage | None = None
-        """What a try that came to nothing has probably taken."""
+        """What a failed try has probably used."""
 
     async def take(self, need: Need) -> None:
-        """See that a try has its reservation."""
+        """Make the reservation for a try, unless it exists."""
         if self.lost is not None:
             await self.give_back()
         if not self.is_taken:

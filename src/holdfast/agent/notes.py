@@ -1,4 +1,4 @@
-"""Lines of the journal that are complete as soon as they are written: something was read, said or counted."""
+"""Lines of the journal that are complete as soon as they are written, such as a message that was read."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from holdfast.model.task import JsonValue
 
 
 def noted(attempt: Attempt, key: str, kind: str, output: JsonValue) -> Step:
-    """Return such a line, at the next place of the journal."""
+    """Return such a line, at the next position of the journal."""
     return journal_line(attempt, key, kind, state=StepState.COMPLETED, output=encode(output))

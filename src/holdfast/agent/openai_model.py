@@ -36,19 +36,19 @@ _TO_CONNECT = 10.0
 _MALFORMED = frozenset({400, 422})
 _NO_KEY = "none"
 _UNREADABLE = (ValueError, LookupError, ArithmeticError, RecursionError)
-"""What libraries raise over an answer that they do not expect."""
+"""What libraries raise for an unexpected answer."""
 
 
 class OpenAIModel:
     """A model behind an OpenAI-compatible endpoint: OpenAI's own, a gateway, or one on this machine.
 
-    ``api_key`` and ``base_url`` come from OPENAI_API_KEY and OPENAI_BASE_URL unless given; where there is a base_url,
-    there need not be a key. ``timeout`` is for the whole answer, ``idle_timeout`` for silence: an endpoint that sends
-    nothing for so long, not even a comment, is taken to hang. ``extra`` goes into the body of every request as it is,
-    for what an endpoint knows beyond the protocol.
+    ``api_key`` and ``base_url`` come from OPENAI_API_KEY and OPENAI_BASE_URL unless given; with a base_url, the key is
+    optional. ``timeout`` is for the whole answer, ``idle_timeout`` for silence: an endpoint that sends nothing for that
+    long, not even a comment, counts as hung. ``extra`` is added unchanged to the body of every request, for options of
+    an endpoint that are not part of the protocol.
 
-    It never asks twice by itself: tries are counted and recorded by the engine. One object serves any number of calls
-    at the same time, in any event loop.
+    It never retries by itself: the engine counts and records tries. One object serves any number of calls at the same
+    time, in any event loop.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class OpenAIModel:
         temperature: float | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Nothing is read or opened before the first call: to define an agent takes no key and no extra."""
+        """Nothing is read or opened before the first call: defining an agent needs no key and no extra package."""
         self.name = check_name("the model's name", name)
         self._api_key, self._base_url = api_key, base_url
         know(api_key, os.environ.get("OPENAI_API_KEY"))
@@ -76,10 +76,10 @@ class OpenAIModel:
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"OpenAIModel({self.name!r})"  # and nothing that is secret
+        return f"OpenAIModel({self.name!r})"  # without anything secret
 
     async def complete(self, request: Request, on_text: Callable[[str], None]) -> Reply:
-        """Answer, whole; ModelError for everything less. To cancel it closes the connection."""
+        """Return the complete answer, or raise ModelError. Cancelling this closes the connection."""
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
@@ -88,17 +88,17 @@ class OpenAIModel:
             if not limit.expired():
                 raise
             raise ModelError(
-                f"{self.name} was not done within {self._timeout:g} s; raise timeout= if it may take longer"
+                f"{self.name} did not finish within {self._timeout:g} s; raise timeout= if it may take longer"
             ) from None
 
     async def aclose(self) -> None:
-        """Close what this event loop opened. A call made later opens it again."""
+        """Close what this event loop opened. A later call opens it again."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
 
     async def _answer(self, client: openai.AsyncOpenAI, request: Request, on_text: Callable[[str], None]) -> Reply:
-        """Ask, and ask again without a parameter that the endpoint does not know; remember that if it helped."""
+        """Ask, and ask again without a parameter that the endpoint does not know; remember it if that helped."""
         import openai  # noqa: PLC0415 - loaded together with the client
 
         unknown = self._unknown_there
@@ -118,7 +118,7 @@ class OpenAIModel:
     async def _exchange(
         self, client: openai.AsyncOpenAI, body: dict[str, Any], request: Request, on_text: Callable[[str], None]
     ) -> Reply:
-        """Send one request, and read what comes; APIStatusError if that is no success."""
+        """Send one request, and read the answer. Raises APIStatusError for an error response."""
         import httpx2  # noqa: PLC0415 - loaded together with the client
         import openai  # noqa: PLC0415
 
@@ -135,7 +135,7 @@ class OpenAIModel:
             raise of_unreadable(error, client.base_url.host) from cause_of(error)
 
     def _broken(self, error: Exception, base_url: httpx2.URL) -> ModelError:
-        """Read what happened to the connection: there is none, nothing comes, it broke off."""
+        """Return the error for a failed connection: there is none, nothing arrives, or it was closed."""
         import httpx2  # noqa: PLC0415 - loaded together with the client
         import openai  # noqa: PLC0415
 
@@ -144,7 +144,7 @@ class OpenAIModel:
             return of_no_connection(error, base_url, within=self._to_connect)
         if isinstance(error, openai.APITimeoutError | httpx2.TimeoutException):
             return ModelError(
-                f"{shown_url(base_url)} sent nothing for {self._idle_timeout:g} s; it was given up as hung. "
+                f"{shown_url(base_url)} sent nothing for {self._idle_timeout:g} s and counts as hung. "
                 "Raise idle_timeout= of the model if it needs longer"
             )
         return of_transport(error, shown_url(base_url))
@@ -157,7 +157,7 @@ class OpenAIModel:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            # In a thread: to load the library takes half a second, in which heartbeats must not stand still.
+            # In a thread: loading the library takes half a second, and heartbeats must not stop for so long.
             made = await asyncio.to_thread(self._make_client)
             client = self._clients.setdefault(loop, made)
         return client
@@ -172,7 +172,7 @@ class OpenAIModel:
             raise MissingExtra("openai", "OpenAIModel") from missing
         base_url = self._base_url or os.environ.get("OPENAI_BASE_URL") or None
         api_key = self._api_key or os.environ.get("OPENAI_API_KEY") or (_NO_KEY if base_url else None)
-        know(api_key)  # an endpoint may repeat it in whatever it answers
+        know(api_key)  # an endpoint may repeat it in any answer
         know_url(base_url)
         know_proxies(os.environ)
         if api_key is None:
@@ -189,12 +189,12 @@ class OpenAIModel:
                 max_retries=0,
                 http_client=EndpointClient(timeout),
             )
-        except httpx2.InvalidURL:  # which repeats the part it stumbled over: that may be a password
+        except httpx2.InvalidURL:  # its message repeats a part of the URL, which may be a password
             raise ModelRefused(
                 f"the base_url of {self.name} cannot be read; write https://host:port/v1, and a password's "
                 "@ : / ? # % as %40 %3A %2F %3F %23 %25"
             ) from None
-        _ = client.chat.completions  # which loads the rest of the library, here and not in the event loop
+        _ = client.chat.completions  # loads the rest of the library, here and not in the event loop
         return client
 
 
@@ -214,6 +214,6 @@ async def _read(response: httpx2.Response, assembly: Assembly) -> Reply:
     if data is None:
         raise ModelError(
             f"the endpoint sent no event ({response.headers.get('content-type', 'no content type')}); "
-            "check that base_url is that of a chat-completions API, it often ends in /v1"
+            "check that base_url is the address of a chat-completions API, it often ends in /v1"
         )
-    raise ModelError(f"the stream ended without {LAST_EVENT}: it was cut, and the reply was thrown away")
+    raise ModelError(f"the stream ended without {LAST_EVENT}: it was cut, and the reply was discarded")

@@ -1,7 +1,7 @@
-"""A streamed answer of the chat-completions protocol, put together: bytes to events, events to one Reply.
+"""Assembles a streamed answer of the chat-completions protocol: bytes to events, events to one Reply.
 
-The openai client's own reader of streams is not used, because it does not tell whether the last event came. A stream
-whose connection was closed between two events looks to it like one that is over, and half an answer like a whole one.
+The openai client's own reader of streams is not used, because it does not report whether the last event came. For it, a
+connection that was closed between two events looks like the end of the stream, and half an answer like a complete one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from holdfast.redaction import Curtain, redacted
 
 LAST_EVENT = "[DONE]"
 MOST_BYTES = 64 << 20
-"""Of one answer on the wire, unpacked. Each word of it comes with some hundred bytes that are not part of it."""
+"""Of one answer on the wire, without compression. Each word comes with some hundred bytes of protocol."""
 LONGEST_LINE = 16 << 20
 MOST_TEXT = 8 << 20
-"""Characters of its text and its tool calls: the journal does not keep more than this of one step."""
+"""Characters of its text and its tool calls: the journal does not store more than this for one step."""
 
 _EXCERPT = 200
 _LONGEST_NAME = 200
 
 
 class EventDecoder:
-    """Server-sent events out of bytes, whole ones only: what no empty line ends was cut."""
+    """Decodes server-sent events from bytes. An event is complete only with the empty line at its end."""
 
     def __init__(self) -> None:
         self._received = 0
@@ -41,7 +41,7 @@ class EventDecoder:
         self._data: list[str] = []
 
     def feed(self, received: bytes) -> Iterator[str]:
-        """Take more bytes; yield the data of each event that is complete now. ModelError if they become too many."""
+        """Take more bytes; yield the data of each event that is complete now. Raises ModelError for too many bytes."""
         self._received += len(received)
         if self._received > MOST_BYTES:
             raise _too_long("an answer", MOST_BYTES)
@@ -50,7 +50,7 @@ class EventDecoder:
         self._rest += received
         if b"\n" not in received:
             return
-        # At line feeds alone: str.splitlines knows more ends of a line, among them some that JSON allows in a text.
+        # Only at line feeds: str.splitlines also splits at characters that JSON allows in a text.
         *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
             text = line.removesuffix(b"\r").decode("utf-8", "replace")
@@ -63,11 +63,11 @@ class EventDecoder:
 
 
 def _too_long(what: str, limit: int) -> ModelError:
-    return ModelError(f"the endpoint sent {what} of more than {limit >> 20} MiB; the reply was thrown away")
+    return ModelError(f"the endpoint sent {what} of more than {limit >> 20} MiB; the reply was discarded")
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """One event's data, as far as it is used. Endpoints differ in what they leave out and in what they send as null."""
+    """The used part of one event's data. Endpoints differ in what they leave out and in what they send as null."""
 
     choices: list[_Choice] | None = None
     usage: Any = None
@@ -76,15 +76,15 @@ class Chunk(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, data: str) -> Chunk:
-        """Read it, or raise ModelError for what is no chunk."""
+        """Read a chunk. Raises ModelError if the data is not a chunk."""
         try:
-            # By json and not by msgspec, which takes a lone surrogate for the end of its input.
+            # With json and not msgspec, which reads a lone surrogate as the end of its input.
             return msgspec.convert(json.loads(data), cls)
         except (ValueError, RecursionError) as error:
             raise ModelError(
-                f"the endpoint sent an event that is no chat completion chunk ({storable(str(error), _EXCERPT)}): "
+                f"the endpoint sent an event that is not a chat completion chunk ({storable(str(error), _EXCERPT)}): "
                 f"{storable(data, _EXCERPT)!r}"
-            ) from None  # a JSON error holds the whole text, which may repeat the key
+            ) from None  # a JSON error contains the whole text, which may repeat the key
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -104,9 +104,9 @@ class _Delta(msgspec.Struct, frozen=True):
 
     @property
     def thoughts(self) -> str:
-        """What the model thinks, which is paid for and not part of the answer. Some endpoints send it in two forms."""
-        said = (self.reasoning_content, self.reasoning, self.thinking, self.reasoning_details)
-        return next(filter(None, map(_thoughts_in, said)), "")
+        """The model's reasoning, which is paid for and not part of the answer. Some endpoints send it in two forms."""
+        forms = (self.reasoning_content, self.reasoning, self.thinking, self.reasoning_details)
+        return next(filter(None, map(_thoughts_in, forms)), "")
 
 
 class _CallPiece(msgspec.Struct, frozen=True):
@@ -120,11 +120,11 @@ class _FunctionPiece(msgspec.Struct, frozen=True):
     arguments: str | None = None
 
 
-def _thoughts_in(said: Any) -> str:  # noqa: ANN401 - whatever JSON an endpoint sends
-    """Return the text of a piece of reasoning: it is one, or has some in its parts."""
-    if isinstance(said, str):
-        return said
-    parts = [part for part in (said if isinstance(said, list) else [said]) if isinstance(part, dict)]
+def _thoughts_in(sent: Any) -> str:  # noqa: ANN401 - any JSON that an endpoint sends
+    """Return the text of a piece of reasoning: it is a text, or has texts in its parts."""
+    if isinstance(sent, str):
+        return sent
+    parts = [part for part in (sent if isinstance(sent, list) else [sent]) if isinstance(part, dict)]
     texts = (part.get(name) for part in parts for name in ("text", "summary", "thinking", "data"))
     return "".join(text for text in texts if isinstance(text, str))
 
@@ -137,17 +137,17 @@ class _GrowingCall:
     arguments: str = ""
 
 
-def read_usage(said: object) -> Usage | None:
-    """Return the tokens an endpoint counted; None if that is no count, or contradicts itself."""
-    if not isinstance(said, dict):
+def read_usage(sent: object) -> Usage | None:
+    """Return the tokens an endpoint counted; None if the count is not valid, or contradicts itself."""
+    if not isinstance(sent, dict):
         return None
-    prompt, completion, total = (said.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    prompt, completion, total = (sent.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
     if any(type(count) is not int for count in (prompt, completion, total) if count is not None):
-        return None  # no booleans either, which Python takes for numbers
+        return None  # type, not isinstance: a bool is an int in Python
     counted = (prompt or 0) + (completion or 0)
     if min(prompt or 0, completion or 0) < 0 or (total is not None and total < counted):
         return None
-    # Some endpoints count what the model thought in the total alone.
+    # Some endpoints count the reasoning only in the total.
     hidden = 0 if total is None or prompt is None else total - counted
     return Usage(input_tokens=prompt or 0, output_tokens=(completion or 0) + hidden)
 
@@ -168,24 +168,24 @@ class Assembly:
 
     def add(self, chunk: Chunk) -> None:
         """Take the next chunk."""
-        note_unseen(self._on_text, "")  # whatever it holds, the endpoint has begun to answer
+        note_unseen(self._on_text, "")  # any chunk means that the endpoint has begun to answer
         self._model = chunk.model or self._model
         if chunk.usage is not None:
             self._usage = read_usage(chunk.usage)
         for choice in chunk.choices or ():
             if choice.index == 0:
-                if not was_cut(self._finish_reason or ""):  # a later word does not make it whole
+                if not was_cut(self._finish_reason or ""):  # a later reason does not make it complete
                     self._finish_reason = choice.finish_reason or self._finish_reason
                 self._grow(choice.delta or _Delta())
             elif choice.delta is not None:
                 note_unseen(self._on_text, choice.delta.content or "")
 
     def reply(self) -> Reply:
-        """Return the reply; ModelError if it is not whole."""
+        """Return the reply. Raises ModelError if it is not complete."""
         if self._finish_reason is None:
-            raise ModelError("the stream ended without a finish_reason; the reply is not whole and was thrown away")
-        if self._finish_reason == "error":  # how gateways say that the endpoint behind them broke off
-            raise ModelError("the endpoint broke off with finish_reason 'error'; the reply was thrown away")
+            raise ModelError("the stream ended without a finish_reason; the reply is not complete and was discarded")
+        if self._finish_reason == "error":  # from a gateway whose endpoint failed
+            raise ModelError("the endpoint stopped with finish_reason 'error'; the reply was discarded")
         if rest := self._curtain.end():
             self._on_text(rest)
         return Reply(
@@ -221,10 +221,10 @@ class Assembly:
             raise _too_long("text and tool calls", MOST_TEXT)
 
     def _call_of(self, piece: _CallPiece, function: _FunctionPiece, grown: list[_GrowingCall]) -> _GrowingCall:
-        """Return the call that a piece belongs to; ``grown`` are those of the pieces that came together with it.
+        """Return the call that a piece belongs to; ``grown`` are the calls of the pieces that came together with it.
 
-        Its index says so, with two exceptions: some endpoints give none, and some give 0 to every call. Without an
-        index its id says so, and without both it goes on with the last call.
+        The index decides, with two exceptions: some endpoints send none, and some send 0 for every call. Without an
+        index the id decides, and without both the piece continues the last call.
         """
         calls = self._calls
         if piece.index is not None:
@@ -238,17 +238,18 @@ class Assembly:
 
     @staticmethod
     def _is_another(piece: _CallPiece, function: _FunctionPiece, last: _GrowingCall, grown: list[_GrowingCall]) -> bool:
-        """Say whether a piece opens another call than the last one that it could belong to.
+        """Return whether a piece opens a new call, and does not continue the last one that it could belong to.
 
-        A name does, unless id or index say that the call is the same: two calls must never become one, with the name
-        of the first and the arguments of both. An id alone does not: some endpoints make a new one for every piece.
+        A name opens a new call, unless id or index show that the call is the same: two calls must never become one,
+        with the name of the first and the arguments of both. An id alone does not: some endpoints send a new id with
+        every piece.
         """
         has_same_id = bool(piece.id) and piece.id == last.id
         if not function.name:
             if piece.index is None and not has_same_id and last in grown:
                 raise ModelError(
-                    "the endpoint sent pieces of tool calls without name, id and index, which cannot be told apart; "
-                    "the reply was thrown away"
+                    "the endpoint sent pieces of tool calls without name, id and index, which cannot be assigned to "
+                    "their calls; the reply was discarded"
                 )
             return False
         if not last.name:
@@ -262,17 +263,17 @@ class Assembly:
         calls = []
         for position, call in enumerate(self._calls):
             if not call.name:
-                raise ModelError("the endpoint sent a tool call without a name; the reply was thrown away")
-            # Results are sent back by id: one that is missing, or has been used, would give them to another call.
+                raise ModelError("the endpoint sent a tool call without a name; the reply was discarded")
+            # Results are sent back by id: with a missing or repeated id, a result would go to another call.
             identifier = call.id if call.id and call.id not in taken else self._stable_id(position)
             taken.add(identifier)
             asked = ToolCall(id=identifier, name=call.name, arguments=well_formed(call.arguments))
             if any(redacted(part, in_data=True) != part for part in (asked.id, asked.name, asked.arguments)):
-                raise ModelError("the endpoint repeated a credential in a tool call; the reply was thrown away")
+                raise ModelError("the endpoint repeated a credential in a tool call; the reply was discarded")
             calls.append(asked)
         return tuple(calls)
 
     def _stable_id(self, position: int) -> str:
-        """Make an id that is the same whenever this request is answered so, and another in every other request."""
+        """Return an id that is the same in every answer to this request, and differs between requests."""
         of_the_request = self._request.effect_id or str(len(self._request.messages))
         return f"call_{hashlib.sha256(f'{of_the_request}:{position}'.encode()).hexdigest()[:24]}"

@@ -1,4 +1,4 @@
-"""A Request in the words of the chat-completions protocol."""
+"""A Request in the form of the chat-completions protocol."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast.model.message import Message, ToolCall, ToolSpec
 STREAM_OPTIONS = "stream_options"
 MAX_COMPLETION_TOKENS = "max_completion_tokens"
 DISPENSABLE = (STREAM_OPTIONS, MAX_COMPLETION_TOKENS)
-"""Parameters that some endpoints refuse, and that a request can do without, or say otherwise."""
+"""Parameters that some endpoints refuse, and that a request can leave out or replace."""
 
 
 def write_request(request: Request, model: str, *, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the body of the request; ``without`` names what of DISPENSABLE the endpoint does not know."""
+    """Return the body of the request; ``without`` names the DISPENSABLE parameters that the endpoint does not know."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [_message(message) for message in request.messages],
@@ -33,9 +33,9 @@ def write_request(request: Request, model: str, *, without: Collection[str] = ()
 
 
 def well_formed(text: str) -> str:
-    """Join surrogates that belong together and replace lone ones, for which neither UTF-8 nor the journal has bytes.
+    """Join surrogate pairs and replace lone surrogates, which neither UTF-8 nor the journal can store.
 
-    Models write them, one half of an emoji in one chunk and the other in the next; so do tools that read files.
+    Models write them: one half of an emoji in one chunk, the other half in the next. Tools that read files do, too.
     """
     try:
         text.encode()
@@ -48,7 +48,7 @@ def _message(message: Message) -> dict[str, Any]:
     written: dict[str, Any] = {"role": message.role, "content": well_formed(message.content)}
     if message.tool_calls:
         written["tool_calls"] = [_call(call) for call in message.tool_calls]
-        # As endpoints write it themselves; some refuse an empty text.
+        # None, as endpoints write it themselves; some refuse an empty text.
         written["content"] = written["content"] or None
     if message.tool_call_id is not None:
         written["tool_call_id"] = well_formed(message.tool_call_id)
@@ -63,8 +63,8 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _an_object(arguments: str) -> str:
     """Return arguments that every endpoint can read back.
 
-    Many parse them again to fill in the model's template, and would refuse the whole conversation, from now on, for
-    one call in which the model wrote no JSON.
+    Many endpoints parse them again to fill in the model's template. One call without valid JSON would make them refuse
+    the whole conversation from then on.
     """
     try:
         if isinstance(json.loads(arguments or "{}"), dict):

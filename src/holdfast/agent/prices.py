@@ -1,4 +1,4 @@
-"""What model calls cost. Prices come from the user: they change, and differ from contract to contract."""
+"""The cost of model calls. Prices come from the user: they change, and differ between contracts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Price:
     output: Decimal | float
 
     def __post_init__(self) -> None:
-        """Refuse what is no price; keep it exact."""
+        """Refuse a value that is not a price; keep the exact value."""
         for name in ("input", "output"):
             given = getattr(self, name)
-            # Through text, so that 0.15 is what was written and not the float nearest to it.
+            # From its text, so that 0.15 stays 0.15 and does not become the nearest float.
             is_number = isinstance(given, int | float | Decimal) and not isinstance(given, bool)
             exact = Decimal(str(given)) if is_number else Decimal("NaN")
             if not exact.is_finite() or exact < 0:
@@ -32,8 +32,8 @@ class Price:
 
     def micros(self, usage: Usage) -> int:
         """Return what this many tokens cost, in millionths, rounded up."""
-        # A millionth of the currency for each token and unit of price: the two millions cancel. In fractions, because
-        # the caller's decimal context may round coarsely.
+        # Millionths of the currency, and prices of a million tokens: the two millions cancel. With fractions, because
+        # the caller's decimal context may round.
         return math.ceil(Fraction(self.input) * usage.input_tokens + Fraction(self.output) * usage.output_tokens)
 
 
@@ -41,13 +41,13 @@ FREE = Price(0, 0)
 
 
 def unpriced(model: str, agent: str) -> str:
-    """Say that a model has no price, and how to give it one."""
+    """Return the message that a model has no price, and how to give it one."""
     return (
-        f"nobody said what {model} costs; pass "
+        f"the price of {model} is not known; pass "
         f'prices={{"{model}": Price(input=..., output=...)}}, for a million tokens each, to {agent!r}'
     )
 
 
 def price_of(prices: Mapping[str, Price], model: str) -> Price:
-    """Return the price of a model; nothing where none was given."""
+    """Return the price of a model; FREE if none was given."""
     return prices.get(model, FREE)

@@ -1,4 +1,4 @@
-"""Noticing an agent that gets nowhere: the same call with the same result, or answers that make no sense."""
+"""Detects an agent without progress: the same call with the same result, or answers that make no sense."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from holdfast.model.failure import storable
 
 LOOP_FLAG = "loop_suspected"
 SUSPICIOUS = 3
-"""The same call with the same result so many times sets the flag, and the model is told."""
+"""After so many equal calls with the same result, the flag is set and the model gets a note."""
 
-_REMEDY = 'Look at the conversation, then go on with hold.resume(task, message="a hint"), or raise the limit'
+_REMEDY = 'Read the conversation, then continue with hold.resume(task, message="a hint"), or raise the limit'
 
 
 class Progress:
-    """What a conversation came to since anybody said anything: a message is a new start.
+    """Counts repeated calls and senseless answers since the last message: a message is a new start.
 
-    Nothing is raised while it counts, because a replay counts again what led to an end that somebody has mended since.
-    ``check`` raises, and is asked before something new is begun.
+    Counting raises nothing, because a replay counts the same calls again after a person has fixed the cause. Only
+    ``check`` raises; it is called before something new begins.
     """
 
     def __init__(self, *, most_identical: int, most_senseless: int) -> None:
-        """So many identical calls, and so many senseless answers in a row, are allowed."""
+        """The arguments are how many identical calls, and how many senseless answers in a row, are allowed."""
         self._most_identical = most_identical
         self._most_senseless = most_senseless
         self._seen: Counter[tuple[str, str, str]] = Counter()
         self._senseless = 0
 
-    def begin_anew(self) -> None:
-        """Somebody has said something."""
+    def restart(self) -> None:
+        """Start counting again: a message came."""
         self._seen.clear()
         self._senseless = 0
 
     def note_call(self, tool: str, arguments: str, result: str) -> str | None:
-        """Count a call; return what to tell the model if it repeats itself.
+        """Count a call; return a note for the model if the call repeats itself.
 
-        A call whose result changes is no repetition: that is polling.
+        A call whose result changes is not a repetition: that is polling.
         """
         self._seen[tool, arguments, result] += 1
         count = self._seen[tool, arguments, result]
@@ -46,14 +46,14 @@ class Progress:
         return f"[This is call number {count} of {named} with these arguments and this result. Try something else.]"
 
     def note_answer(self, *, is_senseless: bool) -> None:
-        """Count an answer that led to nothing: empty, or nothing but calls that cannot be made."""
+        """Count a senseless answer: empty, or only with calls that cannot be made. Any other resets the count."""
         self._senseless = self._senseless + 1 if is_senseless else 0
 
     def check(self) -> None:
-        """Raise AgentStuck if there is none."""
+        """Raise AgentStuck if there is no progress."""
         if self._senseless > self._most_senseless:
             raise AgentStuck(
-                f"the model gave {self._senseless} answers in a row that were empty or called what cannot be called, "
+                f"the model gave {self._senseless} answers in a row that were empty or had only impossible calls, "
                 f"more than max_senseless_answers ({self._most_senseless}). {_REMEDY}"
             )
         for (tool, _, _), count in self._seen.most_common(1):
@@ -65,5 +65,5 @@ class Progress:
 
 
 def _named(tool: str) -> str:
-    """Return what a model called a tool, which may be anything, fit to be told and stored."""
+    """Return a tool's name as the model wrote it, which may be anything, in a form that can be shown and stored."""
     return storable(tool, 100)

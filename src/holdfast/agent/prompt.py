@@ -1,4 +1,4 @@
-"""What a model is shown: the instructions, the relevant part of the state, and as much of the talk as fits."""
+"""What a model sees: the instructions, the relevant part of the state, and as much of the conversation as fits."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast.model.state_size import fit_fact, size_of
 from holdfast.model.tokens import estimate_tokens
 
 DEFAULT_STATE_BYTES = 8_000
-"""Of artifacts and facts in the context, where the budget names no ``max_artifact_bytes_in_context``."""
+"""For artifacts and facts in the context, if the budget has no ``max_artifact_bytes_in_context``."""
 
 DEFAULT_CONTEXT_TOKENS = 120_000
 EXCERPT_BYTES = 1_500
-"""Of one artifact, where the conversation does not show it any more."""
+"""For one artifact that the conversation does not show any more."""
 
 ALWAYS_BYTES = 8_000
-"""Of the plan, and of the open questions; of the goal half of it, of the flags a quarter. These are always shown, so
-they must not fill a context."""
+"""For the plan, and for the open questions; half of it for the goal, a quarter for the flags. These are always shown,
+so they must not fill a context."""
 
 _RECENT_MESSAGES = 20
 _MOST_SHOWN = 5
@@ -33,17 +33,17 @@ _NAME_BYTES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRoom:
-    """How much a model may be shown."""
+    """How much a model may see."""
 
     state_bytes: int = DEFAULT_STATE_BYTES
     artifact_bytes: int | None = None
-    """Of artifacts and facts, in the state and in the conversation together; None: the conversation is not limited."""
+    """For artifacts and facts, in state and conversation together; None: the conversation is not limited."""
     tokens: int | None = DEFAULT_CONTEXT_TOKENS
     bytes: int | None = None
 
     @property
     def _least(self) -> int | None:
-        """The bytes there are in any case: what takes most takes a token for two bytes."""
+        """The bytes that always fit: the densest text needs a token for two bytes."""
         limits = [] if self.bytes is None else [self.bytes]
         return min([*limits, *([] if self.tokens is None else [2 * self.tokens])], default=None)
 
@@ -54,7 +54,7 @@ class PromptRoom:
 
     @property
     def always(self) -> int:
-        """How many bytes of what is always shown, see ALWAYS_BYTES."""
+        """How many bytes for each always shown part, see ALWAYS_BYTES."""
         return ALWAYS_BYTES if self._least is None else max(SMALLEST_EXCERPT, min(ALWAYS_BYTES, self._least // 8))
 
 
@@ -65,10 +65,10 @@ def build_prompt(
     room: PromptRoom,
     excerpts: Mapping[str, str] | None = None,
 ) -> tuple[Message, ...]:
-    """Return the messages of a model call: never more than the room, the same for the same state and talk."""
+    """Return the messages of a model call: never more than the room, and the same for the same state and messages."""
     facts = room.facts
     if room.artifact_bytes is not None:
-        # What the conversation needs it gets, the newest first; half of it stays for what is only known from the state.
+        # The conversation gets what it needs, the newest first; half stays for what only the state has.
         facts = min(facts, max(room.artifact_bytes - needed_bytes(conversation, state), room.artifact_bytes // 2))
     chosen = _choose(state, facts, excerpts)
     if room.artifact_bytes is not None:
@@ -80,7 +80,7 @@ def build_prompt(
 
 
 def artifacts_to_show(state: AgentState, conversation: Sequence[Message]) -> tuple[ArtifactRef, ...]:
-    """Return the artifacts of the current step, the newest ones, that the recent talk does not mention."""
+    """Return the newest artifacts of the current step that the recent messages do not mention."""
     recent = conversation[-_RECENT_MESSAGES:]
     current = [artifact for artifact in state.artifacts if artifact.step == state.current_step]
     return tuple(
@@ -96,9 +96,9 @@ def _choose(state: AgentState, max_bytes: int, excerpts: Mapping[str, str] | Non
 
 
 def _describe(state: AgentState, chosen: ContextSlice, always: int) -> str:
-    """Return what of the state the next step needs; nothing where it says no more than the conversation does.
+    """Return the part of the state that the next step needs; empty if it adds nothing to the conversation.
 
-    What has grown too long is shown by its ends, and says so: a state must never keep its agent from going on.
+    Of long texts, the beginning and the end are shown, with a note: a large state must never stop its agent.
     """
     is_bare = not (chosen.facts or chosen.artifacts or chosen.open_questions or state.plan or state.risk_flags)
     if is_bare:
@@ -115,7 +115,7 @@ def _describe(state: AgentState, chosen: ContextSlice, always: int) -> str:
 
 
 def _shown_facts(facts: Sequence[KnownFact], max_bytes: int) -> tuple[KnownFact, ...]:
-    """Return the facts, with those shortened that could never be shown whole, as far back as any can be shown."""
+    """Return the facts. Facts too long to be shown as a whole are shortened, as far back as facts can be shown."""
     shown, used = list(facts), 0
     for index in range(len(facts) - 1, -1, -1):
         shown[index] = fact = _shown_fact(facts[index], max_bytes)
@@ -126,14 +126,14 @@ def _shown_facts(facts: Sequence[KnownFact], max_bytes: int) -> tuple[KnownFact,
 
 
 def _shown_fact(fact: KnownFact, max_bytes: int) -> KnownFact:
-    """Return a fact, shortened if it could never be shown whole: it would keep all older ones out of sight."""
+    """Return a fact, shortened if it is too long to be shown as a whole: it would hide all older ones."""
     if isinstance(fact.value, str) and 6 * (len(fact.value) + len(fact.key) + len(fact.source)) < max_bytes:
-        return fact  # surely short enough, however it is written
+        return fact  # short enough in any encoding
     return fact if size_of(canonical(fact.to_json()).decode()) <= max_bytes else fit_fact(fact, max_bytes // 2)
 
 
 def _last(texts: Sequence[str], most: int, what: str) -> tuple[str, ...]:
-    """Return the last of the texts, each shortened if need be, as many as fit; and how many were left out."""
+    """Return the last texts that fit, each shortened if necessary, and a note of how many were left out."""
     kept: list[str] = []
     left = most
     for text in reversed(texts):
@@ -156,7 +156,7 @@ def _plan(state: AgentState, most: int) -> Iterator[str]:
         mark = "x" if step in state.completed_steps else ">" if step == state.current_step else " "
         text = " ".join(excerpt(step, max_bytes=max(most // 4, SMALLEST_EXCERPT)).split())
         lines.append(f"[{mark}] {text}")
-    # From the step that is worked on: what comes before it is done, or waits for nothing.
+    # From the current step on: the steps before it are done, or nothing waits for them.
     first = next((index for index, line in enumerate(lines) if line.startswith("[>]")), 0)
     if sum(map(size_of, lines)) > most:
         yield from _around(lines, first, most)
@@ -184,6 +184,6 @@ def _flags(state: AgentState, most: int) -> Iterator[str]:
 
 
 def estimate_prompt(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
-    """Estimate the tokens of a model call, rather too many than too few."""
+    """Estimate the tokens of a model call: too many rather than too few."""
     offered = sum(estimate_tokens(f"{tool.name}{tool.description}{tool.parameters}") for tool in tools)
     return measure(messages).tokens + offered

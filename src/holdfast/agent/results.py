@@ -1,4 +1,4 @@
-"""What a tool returned, made fit for the journal and for a model: large outputs become artifacts."""
+"""Prepares a tool's result for the journal and for a model: large results become artifacts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.model.patch import StatePatch
 from holdfast.model.task import JsonValue
 
 INLINE_BYTES = 4_000
-"""A result up to this size is shown to the model as it is; of a larger one, an excerpt."""
+"""A result up to this size is shown to the model as it is; a larger one as an excerpt."""
 
 _SUMMARY = 120
 _LONG = 1 << 20
@@ -24,7 +24,7 @@ _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 
 
 def split_result(returned: Any) -> tuple[JsonValue, tuple[StatePatch, ...]]:  # noqa: ANN401 - whatever a tool returns
-    """Return the data of a result, and the patch that may stand beside it: ``return data, StatePatch(...)``."""
+    """Return the data of a result, and its patch if it has one: ``return data, StatePatch(...)``."""
     if isinstance(returned, StatePatch):
         return "done", (returned,)
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], StatePatch):  # noqa: PLR2004
@@ -33,15 +33,15 @@ def split_result(returned: Any) -> tuple[JsonValue, tuple[StatePatch, ...]]:  # 
 
 
 def as_data(value: Any) -> JsonValue:  # noqa: ANN401 - whatever a tool returns
-    """Return it as plain data. It has happened: what cannot be written down exactly is written down as text."""
+    """Return it as plain data. The call was made: a result without an exact form is recorded as text."""
     if isinstance(value, bytes):
         return storable(value.decode("utf-8", "replace"), len(value) + 1)
     if isinstance(value, str) and len(value) > _LONG:
-        return value  # it becomes an artifact, whole, and no part of the journal
+        return value  # it becomes an artifact as a whole, and is not part of the journal
     try:
         data = to_jsonable_python(value, fallback=str)
         canonical(data, name="result")
-    except Exception:  # noqa: BLE001 - whatever its objects do when they are asked
+    except Exception:  # noqa: BLE001 - its objects may raise anything
         return storable(_in_words(value), 100_000)
     return data
 
@@ -49,14 +49,14 @@ def as_data(value: Any) -> JsonValue:  # noqa: ANN401 - whatever a tool returns
 def _in_words(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - somebody's __str__, or a number of too many digits
+    except Exception:  # noqa: BLE001 - __str__ may raise anything, and so does a number with too many digits
         return f"<{type(value).__name__}>"
 
 
 async def keep_output(
     attempt: Attempt, tool: str, data: JsonValue, *, inline_bytes: int
 ) -> tuple[dict[str, JsonValue], ArtifactRef | None]:
-    """Return what a tool's step records, and the artifact it is kept in if it is large."""
+    """Return what a tool's step records, and the artifact of a large result."""
     text = data if isinstance(data, str) else canonical(data).decode()
     body = text.encode("utf-8", "surrogatepass")
     if len(body) <= inline_bytes:
@@ -73,7 +73,7 @@ async def keep_output(
 async def read_output(attempt: Attempt, output: Any) -> JsonValue:  # noqa: ANN401
     """Return the whole result that a step recorded, from its artifact if it is in one.
 
-    What has not the form of such a record is the result itself: a person, or a reconcile, named it.
+    An output without the form of such a record is the result itself: a person or a reconcile gave it.
     """
     if not isinstance(output, dict) or output.keys() not in ({"value"}, {"artifact", "excerpt"}):
         return output

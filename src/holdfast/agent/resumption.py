@@ -1,4 +1,4 @@
-"""Going on with an agent: its state from the newest good checkpoint and the journal, unless that is too old."""
+"""Resuming an agent: its state from the newest good checkpoint and the journal, unless that is too old."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.model.records import Checkpoint, PatchRecord
 async def stored_state(attempt: Attempt) -> tuple[Checkpoint | None, tuple[PatchRecord, ...], int]:
     """Return the newest good checkpoint, the patches after it, and the highest number of any checkpoint.
 
-    Damaged ones are set aside: kept to be looked at, and never resumed from.
+    Damaged checkpoints are set aside: kept for inspection, and never used to resume.
     """
     loaded = attempt.loaded
     if loaded is None:
@@ -39,12 +39,12 @@ async def stored_state(attempt: Attempt) -> tuple[Checkpoint | None, tuple[Patch
 
 
 async def check_freshness(attempt: Attempt, policy: Checkpoints) -> None:
-    """Raise CheckpointExpired where the policy does not allow to go on from so long ago."""
+    """Raise CheckpointExpired if the state is older than the policy allows."""
     loaded = attempt.loaded
     if loaded is None or policy.max_age is None or attempt.undoing is not None:
         return
     lines = [step for step in loaded.steps if step.round == attempt.task.round]
-    # A resume makes nothing fresh; only accepting a stale state does.
+    # A resume does not make the state fresh; only accepting a stale state does.
     moments = [step.finished_at or step.started_at for step in lines if step.kind != RESUMED]
     last = max((moment for moment in moments if moment is not None), default=None)
     now = attempt.services.time.now()

@@ -1,8 +1,8 @@
-"""Whether the arguments of a tool come back from what is written down of them as they went in.
+"""Checks whether the arguments of a tool can be restored unchanged from their record.
 
-A call may be made by another process than the one that read the model's answer. That process has only the bytes. So
-what those bytes make must be what was read, in every type and every field: otherwise a person would agree to one call,
-and another one would be made.
+A call may be made by another process than the one that read the model's answer. That process has only the bytes. So the
+restored value must equal the value that was read, in every type and every field. Otherwise a person would approve one
+call, and another one would be made.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from holdfast.model.task import JsonValue
 
 _SECRETS: Final = (SecretStr, SecretBytes, Secret)
 _BY_NAME: Final = frozenset({"fields", "choices"})
-"""Keys of a schema under which parts stand by names that the tool's author chose."""
+"""Keys of a schema whose parts have names that the tool's author chose."""
 _NO_SCHEMAS: Final = frozenset({"default", "metadata", "serialization"})
 _OVERRIDES: Final = frozenset({"function-plain", "function-wrap"})
 
 
 def is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - arguments of any kind
-    """Say whether two values are the same in type and content. What cannot be compared is not the same."""
+    """Return whether two values are the same in type and content. Values that cannot be compared are not the same."""
     if one is other or type(one) is not type(other):
         return one is other
     if isinstance(one, set | frozenset):
@@ -39,9 +39,9 @@ def is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - arguments of any ki
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:  # noqa: ANN401
-    """Return what a value is made of; None if it is one thing."""
+    """Return the parts of a value; None if it has none."""
     if isinstance(value, BaseModel):
-        # A tool may look at all of it: fields, extra ones, private attributes.
+        # A tool may use all of it: fields, extra fields, private attributes.
         fields = {name: getattr(value, name) for name in type(value).model_fields}
         return {"fields": fields, "extra": value.__pydantic_extra__, "private": value.__pydantic_private__}
     if dataclasses.is_dataclass(value):
@@ -56,7 +56,7 @@ def _parts(value: Any) -> dict[Any, Any] | None:  # noqa: ANN401
 
 def _is_equal(one: Any, other: Any) -> bool:  # noqa: ANN401
     if isinstance(one, float | Decimal):
-        return repr(one) == repr(other)  # 1.0 and 1.00 are equal, and not the same; nor are 0.0 and -0.0
+        return repr(one) == repr(other)  # 1.0 and 1.00 are equal but not the same, like 0.0 and -0.0
     try:
         equal = bool(one == other)
     except Exception:  # noqa: BLE001 - the code of another author
@@ -64,8 +64,8 @@ def _is_equal(one: Any, other: Any) -> bool:  # noqa: ANN401
     return equal and (not isinstance(one, datetime | time) or one.utcoffset() == other.utcoffset())
 
 
-def in_order(value: Any, plain: JsonValue) -> JsonValue:  # noqa: ANN401 - an argument, and what is written of it
-    """Return what is written of a value with the items of every set sorted: their own order differs by process."""
+def in_order(value: Any, plain: JsonValue) -> JsonValue:  # noqa: ANN401 - an argument, and its record
+    """Return the record of a value with the items of every set sorted: their own order differs by process."""
     if isinstance(plain, list):
         if not isinstance(value, list | tuple | set | frozenset) or len(value) != len(plain):
             return plain
@@ -80,7 +80,7 @@ def in_order(value: Any, plain: JsonValue) -> JsonValue:  # noqa: ANN401 - an ar
 
 
 def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the fields of a model or dataclass under the names by which they are written."""
+    """Return the fields of a model or dataclass under the names of their record."""
     if isinstance(value, BaseModel):
         fields: Mapping[str, Any] = type(value).model_fields
     elif dataclasses.is_dataclass(value):
@@ -92,18 +92,18 @@ def _members(value: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def never_comes_back(schema: Any) -> str | None:  # noqa: ANN401 - a schema of pydantic's core
-    """Say what in the schema of a parameter is left out or masked in whatever is written down; None if nothing is."""
+    """Return what in the schema of a parameter is left out of the record or masked in it; None if nothing is."""
     for node in _nodes(schema):
         if node.get("serialization_exclude") is True:
-            return "a field with exclude=True is not written down"
+            return "a field with exclude=True is not recorded"
         kind = node.get("cls")
         if node.get("type") == "is-instance" and isinstance(kind, type) and issubclass(kind, _SECRETS):
-            return f"a {kind.__name__} is written down as asterisks"
+            return f"a {kind.__name__} is recorded as asterisks"
     return None
 
 
 def _nodes(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """Yield the parts of a schema, but none below a serializer of the tool's author, which may write anything."""
+    """Yield the parts of a schema, except below a serializer of the tool's author, which may write anything."""
     pending = [schema]
     while pending:
         node = pending.pop()

@@ -1,7 +1,7 @@
-"""One attempt at an agent's task: think, act, hear what was said meanwhile, until the model has nothing left to do.
+"""One attempt at an agent's task: think, act, read new messages, until the model has nothing left to do.
 
-Whatever happens here is a step of the journal, so an attempt that follows a crash goes the same way up to where the
-last one got, without asking a model or calling a tool again, and then goes on.
+Everything here is a step of the journal. So an attempt after a crash replays the same steps up to where the last one
+got, without calling a model or a tool again, and then continues.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class AgentRun:
     """An agent at work on one task."""
 
     def __init__(self, agent: Agent, attempt: Attempt, text: str, after: str | None, start: StatePatch) -> None:
-        """``text`` is what it is asked to do, ``after`` the task whose conversation it goes on with.
+        """``text`` is the request, ``after`` the task whose conversation it continues.
 
-        ``start`` is what its state was submitted with.
+        ``start`` is the patch that its state was submitted with.
         """
         self.agent = agent
         self.attempt = attempt
@@ -69,16 +69,16 @@ class AgentRun:
         self._dispatcher = Dispatcher(self)
         self._turn = 0
         self._excerpts: dict[str, str] = {}
-        """Of artifacts, by their id: what is in them never changes."""
-        self._heard = 0
+        """Excerpts of artifacts, by their id: an artifact never changes."""
+        self._last_read = 0
         """The number of the last message that was read."""
-        self._unheard: list[Step] = []
+        self._unread: list[Step] = []
         """Messages of the journal that are not part of the conversation yet."""
 
     # The run, as a sentence
 
     async def run(self) -> str:
-        """Think and act until there is a final answer, and nobody has said anything since."""
+        """Think and act until there is a final answer and no new message."""
         await self._begin()
         while True:
             answer = await self._think()
@@ -88,11 +88,11 @@ class AgentRun:
             else:
                 is_empty = not answer.reply.content.strip()
                 self._progress.note_answer(is_senseless=is_empty)
-                if not is_empty and not self._has_gone_on and not await self._hear():
+                if not is_empty and not self._has_gone_on and not await self._read_messages():
                     break
         await self.save_before_change()
-        # Should a message come before the end is recorded, there is no end: the task goes on and reads it.
-        self.attempt.provided = (RequireQuiet(channel=inbox(self.attempt.task.id), after=self._heard),)
+        # If a message comes before the end is recorded, the task does not end: it continues and reads the message.
+        self.attempt.provided = (RequireQuiet(channel=inbox(self.attempt.task.id), after=self._last_read),)
         return answer.reply.content
 
     async def _begin(self) -> None:
@@ -115,7 +115,7 @@ class AgentRun:
         )
         began = await first_messages.begin(self)
         self.conversation += began.messages
-        self._heard, self._unheard = began.heard, began.unheard
+        self._last_read, self._unread = began.last_read, began.unread
         self.past.note_own(began.earlier)
         for number, answer in began.earlier:
             self._dispatcher.announce(number, answer)
@@ -130,7 +130,7 @@ class AgentRun:
         key = model_key(self._turn)
         recorded = self.attempt.journal.get(key)
         if recorded is not None and recorded.state is StepState.COMPLETED:
-            self._hear_again(before=recorded.position)
+            self._replay_messages(before=recorded.position)
         else:
             await self.attempt.check()
             await self._look_up()
@@ -148,13 +148,13 @@ class AgentRun:
 
     @property
     def _has_gone_on(self) -> bool:
-        """Whether the journal has the next answer too: what belongs to this turn was seen to by whoever recorded it."""
+        """Whether the journal also has the next answer: then the attempt that recorded it has finished this turn."""
         return self._thinker.is_recorded(model_key(self._turn + 1))
 
     async def _look_up(self) -> None:
-        """Before a new model call: see what others have said and changed."""
+        """Read what others have sent and changed, before a new model call."""
         await check_caller(self.attempt)
-        await self._hear()
+        await self._read_messages()
         self._progress.check()
         if await self.keeper.refresh():
             await self.attempt.outbox.flush()
@@ -166,11 +166,11 @@ class AgentRun:
         await self._read_excerpts()
 
     async def _read_excerpts(self) -> None:
-        """Read what the model may be shown of the artifacts of its current step."""
+        """Read the excerpts of the current step's artifacts that the model may see."""
         state, artifacts = self.keeper.state, Artifacts(lambda: self.attempt.services)
         for artifact in prompt.artifacts_to_show(state, self.conversation):
             if artifact.artifact_id not in self._excerpts:
-                with suppress(NotFound):  # pruned, or only mentioned by somebody
+                with suppress(NotFound):  # pruned, or only mentioned in a patch
                     self._excerpts[artifact.artifact_id] = await artifacts.excerpt(
                         artifact.artifact_id, how="head_tail", max_bytes=prompt.EXCERPT_BYTES
                     )
@@ -181,15 +181,15 @@ class AgentRun:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether what was thought or looked up may wait for the next Commit."""
-        # Whoever shares an account has to see what is spent.
+        """Whether answers and results of pure tools may wait for the next Commit."""
+        # Tasks that share an account have to see what is spent.
         return self.agent.checkpoints.strategy is not _S.EVERY_STEP and not self.accounting.is_shared
 
     def _after_answer(self, answer: RecordedAnswer, call: Call) -> tuple[Operation, ...]:
-        """Return the intents of the calls that follow; they make the answer that asks for them durable."""
+        """Return the intents of the calls that follow. They make their answer durable at once."""
         calls = answer.reply.tool_calls
         if answer.steps <= len(calls):
-            return ()  # they cannot be afforded: somebody has to grant more first
+            return ()  # the budget does not allow them: a person has to grant more first
         if self._dispatcher.touches_the_world(calls):
             call.is_lazy = False
         return self._dispatcher.arm(self._turn, answer)
@@ -197,19 +197,19 @@ class AgentRun:
     # Acting
 
     async def _act(self, answer: RecordedAnswer) -> None:
-        """Make the calls an answer asks for, all at once, and tell the model what came of them."""
+        """Make the calls that an answer asks for, concurrently, and add their results to the conversation."""
         calls, turn = answer.reply.tool_calls, self._turn
         if not self.attempt.discovery.is_under_way and not self._dispatcher.is_over(turn, calls):
             if answer.steps <= len(calls):
                 await self.accounting.admit_steps(model_key(turn), len(calls))
             await self.accounting.check_time()
             await check_caller(self.attempt)
-            await self.keeper.refresh()  # what needs leave by now needs it for these calls
+            await self.keeper.refresh()  # a rule that requires an approval may be new: it counts for these calls
         performing = [self._dispatcher.perform(turn, index, answer) for index in range(len(calls))]
         if len(performing) == 1:
-            results = [await performing[0]]  # one alone needs no branch of its own
+            results = [await performing[0]]  # a single call needs no branch of its own
         else:
-            with self.keeper.crowded():
+            with self.keeper.concurrent_calls():
                 results = await asyncio.gather(*performing)
             self.save(_S.EVERY_STEP)
         for call, result in zip(calls, results, strict=True):
@@ -218,21 +218,21 @@ class AgentRun:
         await self._end_iteration()
 
     def _noting_repetition(self, call: ToolCall, result: Message) -> Message:
-        """Return a result as the model is told it: with a word about it if it repeats itself."""
-        told = self._progress.note_call(call.name, call.arguments, result.content)
-        if told is None:
+        """Return a result as the model sees it: with a note if the call repeats itself."""
+        note = self._progress.note_call(call.name, call.arguments, result.content)
+        if note is None:
             return result
-        if not self._has_gone_on:  # somebody may have cleared it since
+        if not self._has_gone_on:  # otherwise the flag was set then, and may have been cleared since
             flag = StatePatch(set_flags=(LOOP_FLAG,))
             self.attempt.outbox.buffer(
-                *self.keeper.change(flag, author=ENGINE, reason=told, step_key=model_key(self._turn))
+                *self.keeper.change(flag, author=ENGINE, reason=note, step_key=model_key(self._turn))
             )
-        return replace(result, content=f"{result.content}\n{told}")
+        return replace(result, content=f"{result.content}\n{note}")
 
     def tool_context(self, key: str, effect_id: str) -> ToolContext:
-        """Return what a tool may know."""
+        """Return the context for a tool."""
         task = self.attempt.task
-        # A process that does not know the agent submits for it without its id. Agents must not share one by that.
+        # A process that does not know the agent submits the task without its id. Such agents must not share one id.
         is_named = task.agent_id != NO_AGENT
         return ToolContext(
             task_id=task.id,
@@ -247,51 +247,52 @@ class AgentRun:
     async def _end_iteration(self) -> None:
         if self.agent.checkpoints.strategy is _S.EVERY_ITERATION and not self.attempt.discovery.is_under_way:
             if self._has_gone_on:
-                return  # what it had to save is saved
-            # First what the iteration patched: only of a stored state a snapshot is made. It rides in the next Commit.
+                return  # its snapshot is saved
+            # First store the patches of the iteration: a snapshot is made only of a stored state. The snapshot itself
+            # goes into the next Commit.
             await self.attempt.outbox.flush()
             if not self.keeper.catch_up():
                 await self.keeper.refresh()
             self.save(_S.EVERY_ITERATION)
 
-    # Hearing
+    # Messages
 
-    async def _hear(self) -> bool:
-        """Read the messages that came since; say whether there were any."""
+    async def _read_messages(self) -> bool:
+        """Read the new messages; return whether there were any."""
         before = len(self.conversation)
-        self._hear_again(before=None)
+        self._replay_messages(before=None)
         attempt = self.attempt
         if not attempt.discovery.is_under_way:
             channel = inbox(attempt.task.id)
-            while page := await insist(partial(attempt.services.store.events, channel, after=self._heard)):
+            while page := await insist(partial(attempt.services.store.events, channel, after=self._last_read)):
                 for event in page:
-                    self._heard = event.number
+                    self._last_read = event.number
                     if is_message(event.payload):
-                        said = {"text": event.payload["text"], "by": event.actor, "number": event.number}
-                        attempt.outbox.buffer(WriteStep(noted(attempt, f"{MESSAGE}:{event.number}", MESSAGE, said)))
-                        self._listen(event.payload["text"])
+                        read = {"text": event.payload["text"], "by": event.actor, "number": event.number}
+                        attempt.outbox.buffer(WriteStep(noted(attempt, f"{MESSAGE}:{event.number}", MESSAGE, read)))
+                        self._add_message(event.payload["text"])
         return len(self.conversation) > before
 
-    def _hear_again(self, before: int | None) -> None:
-        """Take the recorded messages up to a place in the journal, or all that are left, into the conversation."""
-        while self._unheard and (before is None or self._unheard[0].position < before):
-            self._listen(decode(self._unheard.pop(0).output or b"")["text"])
+    def _replay_messages(self, before: int | None) -> None:
+        """Add the recorded messages before a position of the journal, or all that are left, to the conversation."""
+        while self._unread and (before is None or self._unread[0].position < before):
+            self._add_message(decode(self._unread.pop(0).output or b"")["text"])
 
-    def _listen(self, text: str) -> None:
+    def _add_message(self, text: str) -> None:
         self.conversation.append(user_message(text))
-        self._progress.begin_anew()
+        self._progress.restart()
 
     # Checkpoints
 
     async def save_before_change(self) -> None:
-        """Save what is known before the task's own state changes: it ends, or waits for somebody."""
+        """Save a snapshot before the task's own state changes: it ends, or waits for a person or a sub-agent."""
         if not self.attempt.discovery.is_under_way:
             if not self.keeper.catch_up():
                 await self.attempt.outbox.flush()
             self.save(_S.ON_STATE_CHANGE)
 
     def save(self, trigger: CheckpointStrategy) -> None:
-        """Have a snapshot of the state ride in the next Commit, if this is when the agent saves one."""
+        """Put a snapshot of the state into the next Commit, if the agent's strategy saves one now."""
         chosen = self.agent.checkpoints.strategy
         is_wanted = trigger is chosen or trigger is _S.ON_STATE_CHANGE
         if not is_wanted or self.attempt.discovery.is_under_way or not self.keeper.catch_up():

@@ -1,4 +1,4 @@
-"""The agent's state while it runs: the fold of the patches in the store, and of its own that are on their way there."""
+"""The agent's state while it runs: the patches in the store, plus its own patches that are not stored yet."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ENGINE = "holdfast"
 class StateKeeper:
     """One attempt's view of its task's AgentState.
 
-    Others may patch the state at any time, so it is read again before each model call. What was buffered and not sent
-    yet comes on top.
+    Others may patch the state at any time, so it is read again before each model call. The attempt's own buffered
+    patches are applied on top.
     """
 
     def __init__(
@@ -35,24 +35,24 @@ class StateKeeper:
         *,
         noted: Callable[[bytes], None],
     ) -> None:
-        """Begin with what the store knew when the attempt began. ``noted`` is told of each patch made here."""
+        """Start from what the store knew when the attempt began. ``noted`` gets each patch made here."""
         self._attempt = attempt
         self._noted = noted
         self._stored = EMPTY if checkpoint is None else AgentState.from_json(parse(checkpoint.body))
         self.version = 0 if checkpoint is None else checkpoint.version
-        """Of the stored state, as far as it was read."""
+        """The version of the stored state, as last read."""
         self._own: list[ApplyPatch] = []
-        self._is_crowded = False
+        self._is_concurrent = False
         self._fold(patches)
         self.state = self._stored
 
     def change(
         self, patch: StatePatch, *, author: str, reason: str = "", step_key: str | None = None, is_own: bool = True
     ) -> tuple[ApplyPatch, ...]:
-        """Apply a patch here, and return the operation that stores it; nothing if it changes nothing.
+        """Apply a patch here, and return the operation that stores it; an empty tuple if it changes nothing.
 
-        InvalidValue if it does not fit the state. What is too long in it is shortened. With ``is_own`` False it is not
-        the engine's: then it may not let the state grow without end.
+        Raises InvalidValue if it does not fit the state. Long texts in it are shortened. With ``is_own`` False, the
+        patch is not the engine's: then the size of the state is limited.
         """
         dated = with_origin(patch, self._attempt.services.time.now(), self.state.current_step)
         patch = fit_patch(dated, self.state.open_questions)
@@ -68,37 +68,37 @@ class StateKeeper:
         return (operation,)
 
     def catch_up(self) -> bool:
-        """Take for stored what was stored; say whether the state is now exactly that of ``version``.
+        """Note that its own patches were stored; return whether the state is now exactly that of ``version``.
 
-        It is not while a patch of its own is on its way, and not once somebody else's came in between.
+        It is not while one of its own patches is on its way, or after a patch of another author came in between.
         """
         attempt = self._attempt
-        is_sent = attempt.outbox.is_flushed and not self._is_crowded
+        is_sent = attempt.outbox.is_flushed and not self._is_concurrent
         if self._own and is_sent and attempt.outbox.version == self.version + len(self._own):
             self._stored, self.version, self._own = self.state, attempt.outbox.version, []
         return not self._own and attempt.outbox.version <= self.version
 
     @contextmanager
-    def crowded(self) -> Iterator[None]:
-        """Calls are made at the same time until the block ends: one may look while the patch of another is on its way.
+    def concurrent_calls(self) -> Iterator[None]:
+        """Mark that calls run concurrently until the block ends: one may read while the patch of another is on its way.
 
-        The version alone would not tell that patch from one of somebody else's that arrived before it.
+        The version alone does not show whether that patch or one of another author arrived.
         """
         self.catch_up()
-        self._is_crowded = True
+        self._is_concurrent = True
         try:
             yield
         finally:
-            self._is_crowded = False
+            self._is_concurrent = False
 
     async def refresh(self) -> bool:
-        """Read what was patched since; say whether any of it was somebody else's."""
+        """Read the new patches; return whether any of them has another author."""
         if self.catch_up() and await self._is_unchanged():
             return False
         store, task_id = self._attempt.services.store, self._attempt.task.id
         foreign = self._fold(await insist(lambda: store.patches(task_id, after=self.version)))
         if self._attempt.outbox.is_flushed:
-            self._own.clear()  # what is not stored by now was refused with the Commit that held it
+            self._own.clear()  # a patch that is not stored by now was refused with its Commit
         self.state = self._stored
         for own in self._own:
             self.state = absorb(self.state, read_patch(own))

@@ -1,4 +1,4 @@
-"""Script: which of the answers written beforehand is next, decided by the conversation and not by a counter."""
+"""Script: chooses the next of the prepared answers by the conversation, not by a counter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LineT = TypeVar("LineT")
 
 
 class Script(Generic[LineT]):
-    """Lines of two kinds: answers, which move a conversation on, and failures, after which it is where it was.
+    """Lines of two kinds: answers, which advance a conversation, and failures, which do not.
 
-    The n-th answer belongs to turn n, counted from 0. Failures that stand before it are given first, each of them once
-    to whoever asks: that alone is remembered, and only here.
+    The n-th answer belongs to turn n, counted from 0. The failures before it come first, each once per asker. Only that
+    is remembered, and only in this object.
     """
 
     def __init__(self, lines: Iterable[LineT], is_failure: Callable[[LineT], bool]) -> None:
@@ -29,11 +29,11 @@ class Script(Generic[LineT]):
 
     @property
     def answers(self) -> int:
-        """How many there are."""
+        """The number of answers."""
         return len(self._turns) - 1
 
     def line(self, turn: int, asked_by: Hashable) -> LineT | None:
-        """Return what is next at ``turn``; None if the script is over. ``asked_by`` is the same for every retry."""
+        """Return the next line at ``turn``; None if the script is over. ``asked_by`` is the same for every retry."""
         lines = self._turns[turn] if turn <= self.answers else []
         with self._lock:
             place = self._failed[turn, asked_by]

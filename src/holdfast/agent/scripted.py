@@ -1,4 +1,4 @@
-"""ScriptedModel: answers written beforehand, for tests and demos that run without an endpoint."""
+"""ScriptedModel: prepared answers, for tests and demos that run without an endpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PIECES = 4
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """A tool call in a script. ``call`` makes one; a text as arguments stands for a model that writes what it likes."""
+    """A tool call in a script. ``call`` makes one. Arguments given as a text may be invalid, like those of a model."""
 
     name: str
     arguments: dict[str, Any] | str = field(default_factory=dict)
@@ -33,14 +33,14 @@ class ScriptedCall:
 
 
 def call(name: str, /, **arguments: Any) -> ScriptedCall:  # noqa: ANN401 - JSON
-    """Say that the model calls this tool: ``call("read_file", path="a.txt")``."""
+    """Make the model call this tool: ``call("read_file", path="a.txt")``."""
     return ScriptedCall(name, arguments)
 
 
 def verdict(request: Request, reason: str | None = None) -> str:
     """Answer as a judge: accept, or reject for this reason. ``Judge(model=ScriptedModel([verdict]))`` accepts.
 
-    A verdict carries the code that this request gave.
+    A verdict contains the code of this request.
     """
     code = code_in(request.messages[0].content)
     if not code:
@@ -55,9 +55,9 @@ Line: TypeAlias = Answer | BaseException | Writer
 
 def estimate_usage(request: Request, reply: Reply) -> Usage:
     """Estimate the tokens of an exchange from its texts: the same in every run."""
-    said = [part for message in request.messages for part in _texts(message)]
+    read = [part for message in request.messages for part in _texts(message)]
     return Usage(
-        input_tokens=sum(map(estimate_tokens, said)), output_tokens=sum(map(estimate_tokens, _texts(reply.message)))
+        input_tokens=sum(map(estimate_tokens, read)), output_tokens=sum(map(estimate_tokens, _texts(reply.message)))
     )
 
 
@@ -65,19 +65,19 @@ class ScriptedModel:
     """A model that answers from a script.
 
     A line of the script is a text; a ``call(...)``, or a list of calls made in parallel, with or without texts among
-    them; a Reply; an exception to raise; or a function that is given the Request and returns one of these, and may be
-    async. A single function instead of a list writes all the answers.
+    them; a Reply; an exception to raise; or a function, possibly async, that takes the Request and returns one of
+    these. A single function instead of a list writes all the answers.
 
-    Which answer is next is decided by the conversation alone: the n-th answer of the script is given to a request in
-    which the model has answered n - 1 times. So a task that is resumed in another process goes on where it was, and any
-    number of conversations can share one object. ``Request.turn`` says how often the model has answered, those answers
-    included that were compacted away; where it is None, the assistant's messages are counted.
+    Only the conversation decides which answer is next: a request in which the model has answered n - 1 times gets the
+    n-th answer of the script. So a task that is resumed in another process continues where it was, and any number of
+    conversations can share one object. ``Request.turn`` is how often the model has answered, including answers that
+    were compacted away; if it is None, the assistant's messages are counted.
 
-    An exception is no answer. It is raised once to each request that arrives at it, known by its effect id, and the
-    next try goes on with the line after it. A new process knows nothing of that and raises it once more.
+    An exception is not an answer. It is raised once to each request that reaches it, identified by its effect id, and
+    the next try continues with the line after it. A new process does not know that and raises it again.
 
-    ``usage`` is what each call is said to have cost: a Usage, a function of request and reply, or None for an endpoint
-    that does not say. By default it is estimated from the texts.
+    ``usage`` is the reported usage of each call: a Usage, a function of request and reply, or None for an endpoint that
+    reports none. By default it is estimated from the texts.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class ScriptedModel:
         self._usage = usage
 
     async def complete(self, request: Request, on_text: Callable[[str], None]) -> Reply:
-        """Give the answer that is next in this conversation."""
+        """Return the next answer in this conversation."""
         self.requests.append(request)
         turn = _turn(request)
         line = self._line(self._script, turn, request) if isinstance(self._script, Script) else self._script
-        said = line(request) if callable(line) else line
-        answer = await said if inspect.isawaitable(said) else said
+        made = line(request) if callable(line) else line
+        answer = await made if inspect.isawaitable(made) else made
         if isinstance(answer, BaseException):
-            raise answer.with_traceback(None)  # it may be raised again: without the places of this time
+            raise answer.with_traceback(None)  # it may be raised again, and must not collect tracebacks
         reply = self._complete(_reply(answer, turn), request)
         for piece in _pieces(reply.content):
             on_text(piece)
@@ -144,7 +144,9 @@ def _reply(answer: Answer, turn: int) -> Reply:
         return answer
     parts = [answer] if isinstance(answer, str | ScriptedCall) else answer
     if not isinstance(parts, Sequence) or not all(isinstance(part, str | ScriptedCall) for part in parts):
-        raise InvalidValue(f"{answer!r} is no answer; a script has texts, call(...), lists of them, and Reply objects")
+        raise InvalidValue(
+            f"{answer!r} is not an answer; a script has texts, call(...), lists of them, and Reply objects"
+        )
     calls = tuple(
         ToolCall(id=f"call_{turn}_{position}", name=part.name, arguments=part.written)
         for position, part in enumerate(part for part in parts if isinstance(part, ScriptedCall))

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def _request(request: str) -> str:
-    """Hand a piece of work over.
+    """Hand over a piece of work.
 
     Args:
-        request: What is to be done, complete: the other agent knows nothing of this conversation.
+        request: What has to be done, complete: the other agent knows nothing of this conversation.
     """
     return request
 
@@ -37,16 +37,16 @@ class SubAgent:
     name: str
     description: str
     share: float
-    """Of what its parent's budget has left when it is called."""
+    """The part of its parent's remaining budget that it gets when it is called."""
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none."""
+        """Refuse an invalid name or share, and a missing description."""
         check_tool_name(self.name)
         is_number = isinstance(self.share, int | float) and not isinstance(self.share, bool)
         if not is_number or not 0 < self.share <= 1:
             raise InvalidValue(f"the share of sub-agent {self.name!r} is {self.share!r}; give more than 0, up to 1")
         if not self.description:
-            raise InvalidValue(f"sub-agent {self.name!r} needs a description; its caller has to be told what it is for")
+            raise InvalidValue(f"sub-agent {self.name!r} needs a description; its caller has to know what it is for")
 
     @property
     def spec(self) -> ToolSpec:
@@ -58,7 +58,7 @@ class SubAgent:
         return _FORM.read(arguments)
 
     def limits(self, books: Books) -> dict[str, int]:
-        """Return the limits of the child: its own, and no more than its share of what its caller has left."""
+        """Return the limits of the child: its own, but not more than its share of its caller's remaining budget."""
         left = {str(meter): amount for meter in Meter if (amount := books.left(meter)) is not None}
         shares = {meter: max(0, int(amount * self.share)) for meter, amount in left.items()}
         own = {str(meter): limit for meter, limit in self.agent.budget.limits().items()}

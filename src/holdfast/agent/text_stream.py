@@ -1,4 +1,4 @@
-"""Model text as it comes, for whoever watches: events on the task's own channel."""
+"""Streams model text to watchers as it arrives: events on the task's own channel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAUSE: Final = 0.1
 """Seconds of text that go into one event: a row for every token would cost more than the model."""
 
 TEXT: Final = "text"
-"""What the event of a piece says that it is."""
+"""The kind of the event for a piece of text."""
 
 _LONGEST: Final = 64_000
 _ASCII_PER_TOKEN: Final = 4
@@ -23,34 +23,34 @@ _OTHER_BYTES_PER_TOKEN: Final = 2
 
 
 class TextStream:
-    """The text of one model call. What is told here is told as it is said: the journal has what counts."""
+    """The text of one model call. It streams partial text; only the journal is authoritative."""
 
     def __init__(self, attempt: Attempt, step: str, number: int) -> None:
-        """Text of the step with this key, in this try of it."""
+        """``step`` is the key of the step, ``number`` the number of its try."""
         self._attempt = attempt
         self._step = step
         self._number = number
         self._pieces: list[str] = []
-        self._telling: asyncio.Task[None] | None = None
+        self._emitting: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         self._index = 0
         self._ascii = self._other = 0
         """Bytes so far."""
         self.has_begun = False
-        """Whether anything has come: then the model has read the prompt."""
+        """Whether anything has arrived: then the model has read the prompt."""
 
     @property
     def bytes(self) -> int:
-        """What has come so far, seen and unseen."""
+        """The bytes that have arrived so far, shown or not."""
         return self._ascii + self._other
 
     @property
     def tokens(self) -> int:
-        """What has come so far, estimated."""
+        """The tokens that have arrived so far, estimated."""
         return self._ascii // _ASCII_PER_TOKEN + self._other // _OTHER_BYTES_PER_TOKEN
 
     def unseen(self, text: str) -> None:
-        """Count what has come and is not shown; see ``note_unseen``."""
+        """Count text that is not shown; see ``note_unseen``."""
         self.has_begun = True
         size = len(encode(text))
         ascii_bytes = size if text.isascii() else sum(character < "\x80" for character in text)
@@ -58,31 +58,31 @@ class TextStream:
         self._other += size - ascii_bytes
 
     def __call__(self, text: str) -> None:
-        """Take a piece; it is told soon."""
+        """Take a piece of text, which is emitted soon."""
         self.unseen(text)
         if not text:
             return
         self._pieces.append(text)
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell_now_and_then(), name="holdfast-text")
-            self._attempt.services.keep(self._telling)
+        if self._emitting is None:
+            self._emitting = asyncio.create_task(self._emit_now_and_then(), name="holdfast-text")
+            self._attempt.services.keep(self._emitting)
 
     async def close(self) -> None:
-        """Tell what is left."""
+        """Emit the rest."""
         self._closed.set()
-        if self._telling is not None:
-            await asyncio.wait([self._telling])
+        if self._emitting is not None:
+            await asyncio.wait([self._emitting])
 
-    async def _tell_now_and_then(self) -> None:
+    async def _emit_now_and_then(self) -> None:
         while self._pieces:
-            # Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.
+            # Not wait_for: up to Python 3.11 it loses a cancel that arrives together with the awaited result.
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE):
                     await self._closed.wait()
-            await self._tell()
-        self._telling = None
+            await self._emit()
+        self._emitting = None
 
-    async def _tell(self) -> None:
+    async def _emit(self) -> None:
         text, self._pieces = "".join(self._pieces), []
         if not text:
             return
@@ -98,5 +98,5 @@ class TextStream:
         channel, actor = event_channel(self._attempt.task.id), self._attempt.lease.worker_id
         try:
             await self._attempt.services.store.emit(channel, payload, actor=actor)
-        except Exception:  # noqa: BLE001 - whatever it is
-            return  # nobody is worse off: the whole answer comes with its step
+        except Exception:  # noqa: BLE001 - no error may stop the model call
+            return  # nothing is lost: the step has the complete answer

@@ -1,4 +1,4 @@
-"""Tool: a function an agent's model may call, and the terms on which it may."""
+"""Tool: a function that an agent's model may call, and its terms."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ToolError(NotHappened):
-    """Raise it from a tool to tell the model, at once, what went wrong: nothing was done, and it is not tried again."""
+    """Raise it from a tool to report an error to the model at once: nothing was done, and the call is not retried."""
 
 
 class BadArguments(InvalidValue):
-    """What the model passed does not fit the tool; it is told so."""
+    """The model's arguments do not fit the tool; the model gets this error."""
 
 
 class Tool:
-    """A tool. ``@tool`` makes one of a function; calling it calls the function."""
+    """A tool. ``@tool`` makes one from a function; calling it calls the function."""
 
     is_spare: bool = False
-    """A source found it, and nobody asked for it by name: it gives way to another tool of its name."""
+    """A source found it, and the agent did not ask for it by name: another tool of the same name has priority."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class Tool:
         self.function = function
         self.name = check_tool_name(name or str(getattr(function, "__name__", "")))
         self.risk = _risk(self.name, risk)
-        said, meanings = read_docstring(function)
-        self.description = description or said
+        documented, meanings = read_docstring(function)
+        self.description = description or documented
         if not self.description:
-            raise InvalidValue(f"tool {self.name!r} has no docstring; a model has to be told what the tool does")
+            raise InvalidValue(f"tool {self.name!r} has no docstring; a model has to know what the tool does")
         declared = effect if effect is not None else getattr(function, "effect", None)
         if declared is None:
             declared = EffectClass.PURE if self.risk is RiskLevel.READ_ONLY else EffectClass.ONCE
@@ -98,7 +98,7 @@ class Tool:
         if not hints and getattr(function, "__annotations__", None):
             raise InvalidValue(
                 f"the annotations of tool {self.name!r} name something that cannot be found; define it at the top of "
-                "the module, so that the schema can be made of them"
+                "the module, so that the schema can be made from them"
             )
         self.context_parameter = next((name for name in parameters if hints.get(name) is ToolContext), None)
         self._arguments = Arguments(self.name, parameters, hints, meanings)
@@ -107,7 +107,7 @@ class Tool:
         self.__doc__, self.__name__ = function.__doc__, self.name
 
     def __repr__(self) -> str:
-        """Name it, with its risk and effect."""
+        """Return its name, risk and effect."""
         return f"<tool {self.name!r}, {self.risk.value}, {self.effect.value}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -117,10 +117,10 @@ class Tool:
     # What the model chose
 
     def read(self, arguments: str) -> dict[str, JsonValue]:
-        """Return what the model passed, and the defaults of what it left out, as plain data. Raises BadArguments.
+        """Return the model's arguments, and the defaults of missing ones, as plain data. Raises BadArguments.
 
-        Read once, when the model's answer is recorded. Exactly this is written down, is what a person agrees to, and
-        is what the tool is called with. So what would not come back from it as it is now is refused.
+        Arguments are read once, when the model's answer is recorded. Exactly this data is recorded, a person approves
+        it, and the tool is called with it. So arguments that could not be restored unchanged from it are refused.
         """
         try:
             return self._arguments.read(arguments)
@@ -128,10 +128,10 @@ class Tool:
             raise BadArguments(str(error)) from error
 
     def restore(self, arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
-        """Return plain arguments as what the function takes, in its order. Raises BadArguments.
+        """Convert recorded arguments to what the function takes, in its order. Raises BadArguments.
 
-        They may have been written down before the tool was changed. Then nothing is left out, and no default is filled
-        in: arguments that this tool would write down in another way do not fit it.
+        They may have been recorded before the tool was changed. Then nothing is left out, and no default is filled in:
+        arguments that this tool would record in another way do not fit it.
         """
         try:
             return self._arguments.restore(arguments)
@@ -139,7 +139,7 @@ class Tool:
             raise BadArguments(str(error)) from error
 
     def misfit(self, arguments: Mapping[str, JsonValue]) -> str | None:
-        """Say why the tool cannot be called with what was written down; None if it can be."""
+        """Return why the tool cannot be called with recorded arguments; None if it can."""
         try:
             self.restore(arguments)
         except BadArguments as error:
@@ -153,11 +153,11 @@ class Tool:
 
 
 class ToolSource(ABC):
-    """Tools that are not known when an agent is described, and are found when an attempt at its task begins."""
+    """Tools that are not known when an agent is defined, and are found when an attempt at its task begins."""
 
     @abstractmethod
     async def find(self, attempt: Attempt) -> Sequence[Tool]:
-        """Return the tools for this attempt. One that only looks at what was done before gets what can undo it."""
+        """Return the tools for this attempt. A discovery replay gets those that can undo the recorded steps."""
 
 
 @overload
@@ -184,22 +184,22 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: ``@tool`` or ``@tool(risk="read_only", timeout=10)``.
 
-    The model sees the docstring and a schema made of the type hints. Docstring sections ``Args:`` (or ``:param x:``)
-    and ``Annotated[..., Field(description=...)]`` describe the parameters. A parameter ``effect_id`` is filled in with
-    the call's idempotency key, one annotated ToolContext with what the agent knows; the model sees neither.
+    The model sees the docstring and a schema made from the type hints. Docstring sections ``Args:`` (or ``:param x:``)
+    and ``Annotated[..., Field(description=...)]`` describe the parameters. A parameter ``effect_id`` gets the call's
+    idempotency key, and a parameter annotated with ToolContext gets the agent's context; the model sees neither.
 
     ``risk`` is how much it can do to the world: "read_only", "write_local" or "external_action" (the default). The
-    agent's constraints say which of them a person has to agree to.
+    agent's constraints define which of them need a person's approval.
 
-    ``effect`` says how often a call may be made: "pure" and "idempotent" ones are tried again when they fail (three
-    attempts, or as ``retry`` says) or their worker dies. "once", the default for everything that is not read-only, is
-    never made blindly again: ``reconcile(effect_id, *args)`` or a person clears up what nobody knows. ``timeout``
-    (seconds or timedelta, five minutes by default) limits each call. ``compensate(result, *args)`` undoes it should
-    the task fail later. ``settle``, ``absent_on`` and ``repeat`` are as for ``ctx.step``.
+    ``effect`` defines how often a call may be made. "pure" and "idempotent" calls are tried again when they fail (three
+    attempts, or as ``retry`` defines) or when their worker dies. "once", the default for every tool that is not
+    read-only, is never repeated blindly: ``reconcile(effect_id, *args)`` or a person resolves an unknown outcome.
+    ``timeout`` (seconds or timedelta, five minutes by default) limits each call. ``compensate(result, *args)`` undoes
+    the call if the task fails later. ``settle``, ``absent_on`` and ``repeat`` are as for ``ctx.step``.
 
-    It may return any data, or ``(data, StatePatch)`` to change the agent's state with it. Raising ToolError tells the
-    model at once, and says that nothing was done; any other error is retried first, where that is allowed, and told
-    then.
+    It may return any data, or ``(data, StatePatch)`` to change the agent's state with it. Raise ToolError if nothing
+    was done: the model gets the error at once. Any other error is first retried, if that is allowed; then the model
+    gets it.
     """
     if function is None:
         return lambda decorated: Tool(decorated, **options)
@@ -207,7 +207,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def check_tool_name(name: str) -> str:
-    """Refuse names that endpoints refuse: better now than in the first model call."""
+    """Refuse names that endpoints refuse: now, and not in the first model call."""
     if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         raise InvalidValue(f"a tool cannot be called {str(name)[:80]!r}; use up to 64 letters, digits, _ and -")
     return name
@@ -215,7 +215,7 @@ def check_tool_name(name: str) -> str:
 
 def _check_function(function: Callable[..., Any]) -> None:
     if not callable(function):
-        raise InvalidValue(f"{function!r} is no function; write @tool, or @tool(risk=...), above one")
+        raise InvalidValue(f"{function!r} is not a function; write @tool, or @tool(risk=...), above a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidValue(f"{function.__name__} yields; a tool returns its result")
 

@@ -1,4 +1,4 @@
-"""One tool call that a model asked for, as a step on the tool's own terms."""
+"""One tool call that a model asked for, as a step with the tool's own terms."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = make_logger(__name__)
 _NO_RETRY = Retry(max_attempts=1)
 _LONGEST_QUESTION = 300
-"""Characters of the arguments that stand in the question itself; an approval has all of them beside it."""
+"""Characters of the arguments in the question itself; the approval also has all of them."""
 _NOT_OURS = (SystemExit, GeneratorExit)
 
 
@@ -42,7 +42,7 @@ class Invocation:
     """One call of one tool."""
 
     def __init__(self, run: AgentRun, key: str, tool: Tool, arguments: dict[str, JsonValue]) -> None:
-        """``arguments`` are plain data, by name and checked: exactly what the model chose."""
+        """``arguments`` are plain data, by name, and checked: exactly the model's choice."""
         self._run = run
         self._key = key
         self._tool = tool
@@ -51,7 +51,7 @@ class Invocation:
         self._kept: ArtifactRef | None = None
 
     def call(self, ask: Ask | None) -> Call:
-        """Return the step that makes the call; with ``ask``, a person agrees to it first."""
+        """Return the step that makes the call; with ``ask``, a person has to approve it first."""
         tool, terms = self._tool, self._tool.terms
         call = Call(
             self._key,
@@ -62,7 +62,7 @@ class Invocation:
             Any,
             kind=TOOL,
             also=self._consequences,
-            told=self._take_over,
+            accept_result=self._accept_result,
             misfit=partial(tool.misfit, self._arguments),
         )
         if terms.effect is EffectClass.ONCE or terms.compensate is not None or ask is not None:
@@ -77,7 +77,7 @@ class Invocation:
     # What the step calls
 
     def _invoke(self, arguments: dict[str, JsonValue], *, effect_id: str) -> Awaitable[dict[str, JsonValue]]:
-        """Call a blocking tool, in its thread; what is left to do is done on the loop."""
+        """Call a blocking tool, in its thread; the rest is done on the event loop."""
         named = self._named(arguments, effect_id)
         try:
             returned = self._tool.function(**named)
@@ -93,7 +93,7 @@ class Invocation:
             running = asyncio.current_task()
             if running is None or running.cancelling():
                 raise
-            raise _ended_by(error) from error  # nobody cancels this: something that the tool awaited was cancelled
+            raise _ended_by(error) from error  # this task is not cancelled: something that the tool awaited was
         except _NOT_OURS as error:
             raise _ended_by(error) from error
         return await self._finish(returned)
@@ -110,7 +110,7 @@ class Invocation:
         try:
             return self._tool.restore(arguments)
         except BadArguments as error:
-            raise ToolError(str(error)) from error  # the tool is another one by now: nothing was called
+            raise ToolError(str(error)) from error  # the tool was changed since: nothing was called
 
     async def _finish(self, returned: Any) -> dict[str, JsonValue]:  # noqa: ANN401
         if inspect.isawaitable(returned):
@@ -118,9 +118,9 @@ class Invocation:
         data, patches = split_result(returned)
         return await self._keep(data, [(f"{TOOL}:{self._tool.name}", patch) for patch in patches])
 
-    async def _take_over(self, told: Any) -> dict[str, JsonValue]:  # noqa: ANN401
-        """Make a result that somebody told (a reconcile, a person, a late report) what the call would have returned."""
-        return await self._keep(await read_output(self._run.attempt, told), [])
+    async def _accept_result(self, given: Any) -> dict[str, JsonValue]:  # noqa: ANN401
+        """Convert a result from a reconcile, a person or a late report into what the call would have returned."""
+        return await self._keep(await read_output(self._run.attempt, given), [])
 
     async def _keep(self, data: JsonValue, patches: list[tuple[str, StatePatch]]) -> dict[str, JsonValue]:
         self._patches = patches
@@ -132,14 +132,14 @@ class Invocation:
         return output
 
     async def _observe(self, data: JsonValue) -> StatePatch | None:
-        """Let the agent's observer say what the result means. What it raises must not undo that the call was made."""
+        """Call the agent's observer with the result. Its errors must not hide that the call was made."""
         observe = self._run.agent.observe
         if observe is None:
             return None
         try:
-            said = observe(self._tool.name, deepcopy(self._arguments), data, self._run.keeper.state)
-            observed: object = await said if inspect.isawaitable(said) else said
-        except (Exception, SystemExit):  # noqa: BLE001 - whatever it is, the call was made
+            made = observe(self._tool.name, deepcopy(self._arguments), data, self._run.keeper.state)
+            observed: object = await made if inspect.isawaitable(made) else made
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever the error, the call was made
             _log.exception("task %s: observe= failed on the result of %s", self._run.attempt.task.id, self._key)
             return None
         if isinstance(observed, StatePatch):
@@ -158,13 +158,13 @@ class Invocation:
             except InvalidValue as error:
                 _log.warning("task %s: the patch of %s was left out: %s", self._run.attempt.task.id, self._key, error)
                 continue
-            # So that a prune sees that it is in use. As the state has it: with the step of the plan.
+            # So that a prune sees that it is in use. From the state, which adds the step of the plan.
             added = {artifact.artifact_id for artifact in patch.add_artifacts}
             known = self._run.keeper.state.artifacts
             operations += tuple(LinkArtifact(link_to(one)) for one in known if one.artifact_id in added)
         return operations
 
-    # What clears up and undoes it
+    # How it is reconciled and undone
 
     def _reconcile(self, effect_id: str, arguments: dict[str, JsonValue]) -> Any:  # noqa: ANN401
         assert self._tool.terms.reconcile is not None  # noqa: S101 - or it would not be called
@@ -191,12 +191,12 @@ class Invocation:
 
 
 def _ended_by(error: BaseException) -> RuntimeError:
-    """Return what a tool tried to end as an error of its own: it ends nobody's worker."""
-    return RuntimeError(f"the tool raised {error!r}, which is meant for a whole process; raise an error of its own")
+    """Return an exit of a tool as an ordinary error: a tool must not end its worker."""
+    return RuntimeError(f"the tool raised {error!r}, which ends a whole process; raise an ordinary error instead")
 
 
 class _Later:
-    """Something still to be done on the loop. Unlike a coroutine it may be forgotten: its attempt may be over."""
+    """Work that is still to do on the event loop. Unlike a coroutine, it may be dropped: its attempt may be over."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, dict[str, JsonValue]]]) -> None:
         self._begin = begin
@@ -206,7 +206,7 @@ class _Later:
 
 
 def refusal(key: str, error: HoldfastError) -> Call:
-    """Return the step that records a call that is not made, or came to nothing, and why."""
+    """Return the step that records why a call is not made, or has no result."""
 
     async def refuse() -> None:
         raise error
@@ -217,7 +217,7 @@ def refusal(key: str, error: HoldfastError) -> Call:
 def record(
     run: AgentRun, key: str, tool: str, value: JsonValue, also: Callable[[], tuple[Operation, ...]] = tuple
 ) -> Call:
-    """Return the step that records a result which is known already: an answer, what a sub-agent returned."""
+    """Return the step that records a result that is already known: a person's answer, or a sub-agent's result."""
     kept: list[ArtifactRef] = []
 
     async def known() -> dict[str, JsonValue]:
@@ -234,20 +234,20 @@ def record(
 
 
 def clear_up(key: str, arguments: dict[str, JsonValue], name: str) -> Call:
-    """Return the step that finds out about a call of a tool that is not there any more: a person has to know."""
+    """Return the step that resolves a call of a tool that no longer exists: a person has to decide."""
 
     async def gone(_arguments: dict[str, JsonValue]) -> None:
         raise ToolError(f"there is no tool {name!r} any more")
 
-    async def told(value: Any) -> dict[str, JsonValue]:  # noqa: ANN401
+    async def accept_result(value: Any) -> dict[str, JsonValue]:  # noqa: ANN401
         return {"value": value}
 
     terms = Terms(effect=EffectClass.ONCE)
-    return Call(key, gone, (arguments,), _NO_RETRY, None, Any, kind=TOOL, terms=terms, told=told)
+    return Call(key, gone, (arguments,), _NO_RETRY, None, Any, kind=TOOL, terms=terms, accept_result=accept_result)
 
 
 def approval_question(tool: Tool, arguments: dict[str, JsonValue]) -> str:
-    """Return what a person is asked before a risky call."""
+    """Return the question to a person before a risky call."""
     shown = ", ".join(f"{name}={canonical(value).decode()}" for name, value in tool.in_order(arguments).items())
     if len(shown) > _LONGEST_QUESTION:
         more = len(shown) - _LONGEST_QUESTION

@@ -1,4 +1,4 @@
-"""The tool calls of an answer: which tool, on which terms, after whose leave."""
+"""The tool calls of an answer: which tool, on which terms, and with whose approval."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from holdfast.agent.run import AgentRun
 
 MODEL = "model"
-"""The author of what the model itself changes."""
+"""The author of the model's own changes."""
 
 _SENSELESS = qualified_name(BadArguments)
 _LONGEST_FAULT = 4_000
-"""Characters of what is wrong with a call."""
+"""Characters of the error about a wrong call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a call."""
+    """The result of a call."""
 
     message: Message
     is_senseless: bool = False
@@ -66,7 +66,7 @@ class Dispatcher:
         """``run`` is the attempt they belong to."""
         self._run = run
         self._made: dict[str, Call] = {}
-        """Calls that were armed with the answer that asked for them."""
+        """Calls that were armed in the Commit of their answer."""
 
     def read(self, asked: ToolCall) -> FixedArguments:
         """Read the arguments of a call that the model has just asked for: once, for all attempts."""
@@ -79,7 +79,7 @@ class Dispatcher:
             return FixedArguments({}, wrong=storable(str(error), _LONGEST_FAULT))
 
     def touches_the_world(self, calls: Iterable[ToolCall]) -> bool:
-        """Say whether any of the calls does more than look: then the answer must be durable before they are made."""
+        """Return whether any of the calls does more than read: then the answer must be durable before it is made."""
         tools = [self._run.agent.tools.get(call.name) for call in calls]
         return any(
             isinstance(tool, SubAgent)
@@ -88,26 +88,26 @@ class Dispatcher:
         )
 
     def arm(self, turn: int, answer: RecordedAnswer) -> tuple[Operation, ...]:
-        """Return the intents of the ``once`` calls of a new answer; nobody has to agree to them first."""
+        """Return the intents of the ``once`` calls of a new answer that need no approval."""
         armed = []
         for index, asked in enumerate(answer.reply.tool_calls):
             tool, reading = self._run.agent.tools.get(asked.name), answer.reading(index)
             if reading is None or reading.wrong is not None:
                 continue
-            if not isinstance(tool, Tool) or tool.effect is not EffectClass.ONCE or self._leave(tool, {}) is not None:
+            if not isinstance(tool, Tool) or tool.effect is not EffectClass.ONCE or self._ask_for(tool, {}) is not None:
                 continue
             if why_not_made(asked, answer.reply.finish_reason) is not None:
                 continue
             key = self._key(turn, index, asked)
             call = self._call(key, tool, reading.arguments)
             if not tool.terms.repeat and self._run.past.may_have_made(tool.name, call, asked.arguments):
-                continue  # the step itself looks into that
+                continue  # the step itself checks that
             self._made[key] = call
             armed.append(call)
         return arm(self._run.attempt, armed)
 
     def announce(self, turn: int, answer: RecordedAnswer) -> None:
-        """Say how calls of an earlier round can be undone: this round's code does not come past them again."""
+        """Announce how calls of an earlier round can be undone: this round does not replay them."""
         for index, asked in enumerate(answer.reply.tool_calls):
             self._announce(self._key(turn, index, asked), asked, answer.reading(index))
 
@@ -122,11 +122,11 @@ class Dispatcher:
                 self._run.attempt.discovery.announce(call)
 
     def is_over(self, turn: int, calls: Iterable[ToolCall]) -> bool:
-        """Say whether the journal knows what came of all these calls."""
+        """Return whether the journal has the results of all these calls."""
         return all(self._is_over(self._key(turn, index, call)) for index, call in enumerate(calls))
 
     async def perform(self, turn: int, index: int, answer: RecordedAnswer) -> Result:
-        """Make a call, or see what came of it, and return what the model is told."""
+        """Make a call, or read its recorded result, and return what the model sees of it."""
         asked, reading = answer.reply.tool_calls[index], answer.reading(index)
         key = self._key(turn, index, asked)
         try:
@@ -136,7 +136,7 @@ class Dispatcher:
         return Result(tool_message(asked.id, output))
 
     async def _perform(self, key: str, asked: ToolCall, reading: FixedArguments | None, finish_reason: str) -> Any:  # noqa: ANN401
-        """Take what is recorded for what it is, whatever became of the tool; clear up what is in doubt; or call it."""
+        """Return a recorded result, even if the tool was changed; resolve a call in doubt; or make the call."""
         run, tool = self._run, self._run.agent.tools.get(asked.name)
         recorded = run.attempt.journal.get(key)
         if recorded is not None and self._is_over(key):
@@ -167,7 +167,7 @@ class Dispatcher:
         if tool is ASK_QUESTION:
             return await self._ask(key, str(arguments["question"]))
         call = self._made.pop(key, None)
-        if call is None or self._leave(tool, arguments) is not None:  # somebody may have asked for it since
+        if call is None or self._ask_for(tool, arguments) is not None:  # a new rule may require an approval
             call = self._call(key, tool, arguments)
         call.is_lazy = run.is_lazy and tool.effect is EffectClass.PURE
         recorded = run.attempt.journal.get(key)
@@ -179,7 +179,7 @@ class Dispatcher:
                 return await perform(run.attempt, refusal(key, error))
             if isinstance(taken, TakenEffect):
                 return await self._take_over(call, taken)
-            if taken is not None:  # with what was written down then, which a default factory would not give again
+            if taken is not None:  # with the arguments recorded then: a default factory would give other values
                 arguments = arguments if taken.arguments is None else taken.arguments
                 call = replace(self._call(key, tool, arguments), stands_for=taken.key)
         output = await self._make(call)
@@ -187,11 +187,11 @@ class Dispatcher:
         return output
 
     async def _take_over(self, call: Call, taken: TakenEffect) -> Any:  # noqa: ANN401
-        """Record the call of a sibling as this one: it was made, and is not made again."""
+        """Record the call of a sibling as this call: it is not made again."""
         attempt, output = self._run.attempt, taken.output
-        if output is None:  # the sibling did not live to see what came of it: a reconcile or a person has said so
-            assert call.told is not None  # noqa: S101 - every call of a tool has it
-            output = encode(await call.told(parse(taken.effect.result or b"null")), name=f"step {call.key!r}")
+        if output is None:  # the sibling died before it recorded the result, which a reconcile or a person gave
+            assert call.accept_result is not None  # noqa: S101 - every call of a tool has it
+            output = encode(await call.accept_result(parse(taken.effect.result or b"null")), name=f"step {call.key!r}")
         value = decode(output, name=f"step {call.key!r}")
         line = begin(attempt, call, attempt.journal.get(call.key), digest(arguments_of(call)))
         line.effect_id = taken.effect.effect_id
@@ -207,23 +207,23 @@ class Dispatcher:
             return await perform(self._run.attempt, refusal(call.key, rejected))
 
     def _replay(self, key: str, asked: ToolCall, reading: FixedArguments | None, recorded: Step) -> Any:  # noqa: ANN401
-        """Return what came of a call. That the tool takes other arguments by now changes nothing about it."""
+        """Return the recorded result of a call, even if the tool takes other arguments now."""
         self._announce(key, asked, reading)
         if recorded.state is StepState.FAILED:
             raise StepFailed(failure_of(recorded), step=key)
         return decode(recorded.output or b"", name=f"step {key!r}")
 
-    # What it is called with
+    # The arguments
 
     async def _arguments(
         self, key: str, tool: Tool | SubAgent, asked: ToolCall, reading: FixedArguments | None
     ) -> dict[str, JsonValue]:
-        """Return the arguments of a call as they were written down, wherever that was done first."""
+        """Return the arguments of a call from their first record: its effect, its reading, or its question."""
         if (written := self._written_down(key)) is not None:
             return written
         if reading is not None:
             return reading.arguments
-        # An older version recorded the answer. What it has asked a person about is what it would have called.
+        # An older version recorded the answer. The arguments of its question to a person are those of the call.
         question = await approval.question_about(self._run.attempt, self._effect_id(key))
         if question is None:
             return tool.read(asked.arguments)
@@ -231,7 +231,7 @@ class Dispatcher:
         return dict(arguments)
 
     def _written_down(self, key: str) -> dict[str, JsonValue] | None:
-        """Return the arguments of the effect that a call has, in this round or an earlier one; None if it has none."""
+        """Return the arguments of a call's effect, in this round or an earlier one; None if it has no effect."""
         journal, effects = self._run.attempt.journal, self._run.attempt.intents.effects
         step = journal.get(key) or journal.earlier(key)
         effect = None if step is None else effects.get(step.effect_id or "")
@@ -241,9 +241,9 @@ class Dispatcher:
         return dict(arguments)
 
     def _check_fits(self, call: Call, tool: Tool, recorded: Step | None) -> None:
-        """Refuse a call whose tool was changed since. The model is told, and calls the tool that there is.
+        """Refuse a call whose tool was changed since. The model gets the error, and can call the changed tool.
 
-        What a person has to agree to, or has agreed to, goes to a person instead: see ``Call.misfit``.
+        A call that a person has to approve, or has approved, goes to a person instead: see ``Call.misfit``.
         """
         why = call.why_unfit()
         if why is None:
@@ -262,7 +262,7 @@ class Dispatcher:
         return effect_id(task.id, task.round, key, after=known)
 
     def _open_effect(self, recorded: Step | None) -> Effect | None:
-        """Return the effect of a call that may have been made, by an attempt that did not live to say so."""
+        """Return the effect of a call that an earlier attempt may have made without recording its outcome."""
         intents = self._run.attempt.intents
         if recorded is None or recorded.effect_id is None or recorded.effect_id in intents.carried:
             return None
@@ -270,7 +270,7 @@ class Dispatcher:
         return None if effect is None or effect.state in NOT_MADE or recorded.undone_at is not None else effect
 
     async def _clear_up(self, key: str, tool: Tool | SubAgent | None, asked: ToolCall, effect: Effect) -> Any:  # noqa: ANN401
-        """Find out about such a call by what was written down, even if the tool is another one by now, or gone."""
+        """Resolve such a call by its recorded arguments, even if the tool was changed or removed."""
         [arguments] = decode(effect.arguments, name=f"the arguments of {key!r}")
         if not isinstance(tool, Tool):
             return await self._make(clear_up(key, arguments, asked.name))
@@ -283,10 +283,10 @@ class Dispatcher:
         return BadArguments(f"there is no tool {storable(name, 100)!r}; there are: {known}")
 
     def _call(self, key: str, tool: Tool, arguments: dict[str, JsonValue]) -> Call:
-        return Invocation(self._run, key, tool, arguments).call(self._leave(tool, arguments))
+        return Invocation(self._run, key, tool, arguments).call(self._ask_for(tool, arguments))
 
-    def _leave(self, tool: Tool, arguments: dict[str, JsonValue]) -> Ask | None:
-        """Return what a person has to be asked before the call; None if nothing."""
+    def _ask_for(self, tool: Tool, arguments: dict[str, JsonValue]) -> Ask | None:
+        """Return the question to a person before the call; None if it needs no approval."""
         run, agent = self._run, self._run.agent
         if not run.keeper.state.constraints.requires_approval(tool.risk):
             return None
@@ -335,13 +335,13 @@ class Dispatcher:
         return keeper.change(patch, author=MODEL if fact is None else fact.source, step_key=key)
 
     async def _delegate(self, key: str, sub: SubAgent, request: str) -> Any:  # noqa: ANN401
-        """Have another agent do it: a child task, which this one waits for without holding a worker."""
+        """Delegate the request to another agent: a child task. This task waits for it without holding a worker."""
         run, attempt = self._run, self._run.attempt
         now = attempt.services.time.now()
         definition = sub.agent.task_definition()
         new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, by=attempt.lease.worker_id)
-        await run.accounting.read()  # its share is of what the answer that asks for it has left
-        # No later than its caller's own deadline: a store that fails the caller there fails the sub-agent with it.
+        await run.accounting.read()  # its share is a part of what is left after the answer that asks for it
+        # Not later than its caller's own deadline: a store that fails the caller then fails the sub-agent as well.
         deadlines = [moment for moment in (new.deadline, attempt.task.deadline) if moment is not None]
         new = replace(new, budget=sub.limits(run.accounting.books), deadline=min(deadlines, default=None))
         await attempt.check()
@@ -356,7 +356,7 @@ class Dispatcher:
     # Names
 
     def _key(self, turn: int, index: int, asked: ToolCall) -> str:
-        """Return the key of a call. What a model calls a tool may be anything, and is no part of a key then."""
+        """Return the key of a call. The name of an unknown tool may be any text, so it is not part of the key."""
         named = tool_key(asked.name, turn, index)
         if asked.name in self._run.agent.tools or self._run.attempt.journal.get(named) is not None:
             return named

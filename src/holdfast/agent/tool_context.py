@@ -16,11 +16,11 @@ class ToolContext:
     task_id: str
     agent_id: str
     step_key: str
-    """The key of the step that this call is."""
+    """The key of this call's step."""
     effect_id: str
     """Stable over retries and workers: an idempotency key."""
     state: AgentState
-    """As it stands now."""
+    """The agent's state as it is now."""
     artifacts: Artifacts
     """The store's artifacts: ``await context.artifacts.read_text(artifact_id)``."""
     memory: Memory

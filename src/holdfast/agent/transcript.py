@@ -1,6 +1,6 @@
 """The conversation of a task, read from its journal: messages are the outputs of its steps.
 
-The running agent and everybody who looks at it later, such as a task that goes on from this one, use the same words.
+The running agent and later readers, such as a task that continues this one, use the same functions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
 
 LLM, TOOL, BEGIN = "llm", "tool", "begin"
-"""Kinds of steps: a model call, a tool call, and what a conversation goes on from; MESSAGE: what somebody said."""
+"""Kinds of steps: a model call, a tool call, and the earlier conversation; MESSAGE is a message to the agent."""
 
 UNKNOWN = "unknown"
-"""Stands in for the name in the key of a call of a tool that does not exist."""
+"""Replaces the name in the key of a call of a tool that does not exist."""
 
 ENDED = "The result of this call is not known."
 EMPTY_ANSWER = "Your answer was empty. Call a tool, or give your final answer in words."
@@ -36,9 +36,9 @@ class RecordedAnswer:
 
     reply: Reply
     steps: int
-    """How many steps were charged for it: itself and the calls it asks for, unless those could not be afforded."""
+    """How many steps were charged: the answer and the calls it asks for, or only the answer if the budget was short."""
     readings: tuple[FixedArguments, ...] | None = None
-    """What its calls were read as; None if an older version recorded it."""
+    """The arguments of its calls, as they were read; None if an older version recorded it."""
 
     def to_data(self) -> dict[str, JsonValue]:
         """Return what the step records."""
@@ -49,7 +49,7 @@ class RecordedAnswer:
         return data
 
     def reading(self, index: int) -> FixedArguments | None:
-        """Return what a call was read as; None if it was not read when the answer was recorded."""
+        """Return the arguments of a call as they were read; None if they were not recorded with the answer."""
         return None if self.readings is None else self.readings[index]
 
     @classmethod
@@ -68,12 +68,12 @@ def model_key(turn: int) -> str:
 
 
 def tool_key(tool: str, turn: int, index: int) -> str:
-    """Return the key of a tool call: that of the answer which asks for it, and its place there."""
+    """Return the key of a tool call: the tool, the turn of the answer that asks for it, and its place there."""
     return f"{tool}:{turn}.{index}"
 
 
 def turn_of(step: Step) -> int | None:
-    """Return the turn of the conversation that a step is; None if it is none, such as a judge's model call."""
+    """Return the turn of a step; None if it is not a turn of the conversation, such as a judge's model call."""
     kind, _, turn = step.key.rpartition(":")
     return int(turn) if step.kind == LLM and kind == LLM else None
 
@@ -95,20 +95,20 @@ def error_message(call_id: str, failure: Failure) -> Message:
 
 
 def answer_message(reply: Reply) -> Message:
-    """Return an answer as it stands in the conversation.
+    """Return an answer as it appears in the conversation.
 
-    Some endpoints refuse a conversation with an empty message in it; what is said to the model stands in its place.
+    Some endpoints refuse a conversation with an empty message, so a note to the model replaces an empty answer.
     """
     return reply.message if reply.tool_calls or reply.content.strip() else user_message(EMPTY_ANSWER)
 
 
 def is_answer(message: Message) -> bool:
-    """Say whether a message of the conversation is, or stands for, an answer of the model."""
+    """Return whether a message of the conversation is, or replaces, an answer of the model."""
     return message.role == "assistant" or message == user_message(EMPTY_ANSWER)
 
 
 def user_message(text: str) -> Message:
-    """Return what a person says."""
+    """Return a message of a person."""
     return Message(role="user", content=text)
 
 
@@ -127,7 +127,7 @@ def read_answers(steps: Iterable[Step]) -> list[tuple[int, RecordedAnswer]]:
 
 
 def read_transcript(steps: Iterable[Step]) -> list[Message]:
-    """Return the conversation that these steps recorded, in order. A call that never ended is said to be unknown."""
+    """Return the conversation that these steps recorded, in order. A call without a result gets a note."""
     ordered = sorted(steps, key=lambda step: step.position)
     results = {step.key.rpartition(":")[2]: step for step in ordered if step.kind == TOOL}
     messages: list[Message] = []

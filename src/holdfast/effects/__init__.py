@@ -1,4 +1,4 @@
-"""Ready-made tools that can tell afterwards whether they did their work, and the means to build your own.
+"""Ready-made tools that can find out later whether they did their work, and the means to build your own.
 
 create_file    creates a file, never over another one
 http_request   sends a request with the effect id as its Idempotency-Key
@@ -6,20 +6,19 @@ insert_row     inserts a row into a database of your own, under the effect id
 run_command    runs a command, with marks on disk
 effect         declares what a function of your own does to the world, how to find out, and how to undo it
 
-Each carries what ``ctx.step`` needs to know: ``await ctx.step("write-report", create_file, path, text)``.
+Each declares its own effect for ``ctx.step``: ``await ctx.step("write-report", create_file, path, text)``.
 
 Modules:
 
-commands.py     Running a command, with marks on disk that say whether it was started and how it ended
+commands.py     Running a command, with marks on disk that record whether it was started and how it ended
 declaration.py  Declaring what a function does to the world: how often it may be called, how to find out, how to undo it
-durable.py      What the tools that leave files behind share: names made of effect ids, and writes that outlast a power
-                cut
-errors.py       What the ready-made tools raise
-exchange.py     One HTTP exchange, within limits: a connection of its own, a time, a size, no redirects
-files.py        Creating a file: whole or not at all, never over another one
+durable.py      Shared by the tools that write files: names made of effect ids, and writes that survive a power cut
+errors.py       Errors of the ready-made tools
+exchange.py     One HTTP exchange within limits: its own connection, a timeout, a maximum size, no redirects
+files.py        Creating a file: complete or not at all, never over another file
 http.py         An HTTP request with the effect id as its Idempotency-Key, and what each answer to it proves
-marks.py        The marks that a command leaves on disk, and the lock that says whether it lives; see commands.py
-rows.py         Inserting a row into a database of your own, with the effect id as its unique key
+marks.py        The marks that a command leaves on disk, and the lock that shows whether it runs; see commands.py
+rows.py         Inserting a row into your own database, with the effect id as its unique key
 """
 
 from holdfast.effects.commands import CommandResult, run_command

@@ -8,8 +8,8 @@
 
     await ctx.step("notify", send_mail, "ann@example.org", "It is done.")
 
-``ctx.step`` reads the attributes ``effect``, ``reconcile`` and ``compensate`` of whatever it is given; what is said at
-the step itself wins.
+``ctx.step`` reads the attributes ``effect``, ``reconcile`` and ``compensate`` of its function; arguments of the step
+itself take precedence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 Reconcile: TypeAlias = Callable[..., Outcome | Awaitable[Outcome]]
-"""``reconcile(effect_id, *args)``: did it happen? One that raises is asked again a few times."""
+"""``reconcile(effect_id, *args)``: did it happen? If it raises, it is called again a few times."""
 Compensate: TypeAlias = Callable[..., Any]
 """``compensate(result, *args)``: undo it."""
 
@@ -37,7 +37,7 @@ _Compensate = TypeVar("_Compensate", bound=Compensate)
 
 
 class Probed(Generic[P, R]):
-    """A function that says what it does to the world. Calling it calls the function."""
+    """A function with a declared effect. Calling it calls the function."""
 
     __name__: str
 
@@ -51,7 +51,7 @@ class Probed(Generic[P, R]):
     ) -> None:
         """Made by ``effect``."""
         functools.update_wrapper(self, function)
-        # The engine reads the type of the result here; from Python 3.14 on update_wrapper leaves it out.
+        # The engine reads the type of the result here; since Python 3.14 update_wrapper does not copy it.
         self.__annotations__ = function.__annotations__
         self.function = function
         self.effect = effect
@@ -59,7 +59,7 @@ class Probed(Generic[P, R]):
         self.compensate = compensate
 
     def __repr__(self) -> str:
-        """Name the function, and what was declared."""
+        """Return the function's name and its declared effect."""
         return f"<{self.effect} effect {getattr(self.function, '__qualname__', self.function)}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -67,18 +67,18 @@ class Probed(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def reconciled_by(self, function: _Reconcile) -> _Reconcile:
-        """Have ``function(effect_id, *args)`` say whether it happened."""
+        """Use ``function(effect_id, *args)`` to find out whether it happened."""
         self.reconcile = function
         return function
 
     def compensated_by(self, function: _Compensate) -> _Compensate:
-        """Have ``function(result, *args)`` undo it."""
+        """Use ``function(result, *args)`` to undo it."""
         self.compensate = function
         return function
 
 
 class _ProbedCoroutine(Probed[P, Coroutine[Any, Any, T]]):
-    """The same, of an ``async`` function: a call of its own, because that is where everybody looks for the word."""
+    """The same for an ``async`` function. ``__call__`` is ``async`` too: callers check that to recognise one."""
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.function(*args, **kwargs)

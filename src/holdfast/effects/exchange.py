@@ -1,4 +1,4 @@
-"""One HTTP exchange, within limits: a connection of its own, a time, a size, no redirects."""
+"""One HTTP exchange within limits: its own connection, a timeout, a maximum size, no redirects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import httpx2
 
 KEPT_HEADERS = frozenset({"content-type", "date", "etag", "location", "request-id", "retry-after", "x-request-id"})
-"""What of an answer's headers is recorded. Never all of them: cookies are secrets."""
+"""The headers of an answer that are recorded. Never all of them: cookies are secrets."""
 
 _EXCERPT = 500
 
@@ -31,15 +31,15 @@ class HttpResponse:
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
-    """By lower-case name, only those worth keeping."""
+    """By lower-case name, only those in KEPT_HEADERS."""
     body: JsonValue = None
-    """The data, where the server sent JSON; its text otherwise."""
+    """The data if the server sent JSON; otherwise the text."""
     truncated: bool = False
     """The body was longer than is kept, or its end was lost; this is the beginning, as text."""
 
     @property
     def is_success(self) -> bool:
-        """Whether the server says that it was done."""
+        """Whether the server answered that it was done."""
         return 200 <= self.status < 300  # noqa: PLR2004 - the statuses of RFC 9110
 
     @property
@@ -50,7 +50,7 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """What sends requests and reads answers."""
+    """Sends requests and reads answers."""
 
     httpx2: Any
     """The module."""
@@ -60,8 +60,8 @@ class Client:
     async def exchange(self, method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> HttpResponse:
         """Send a request and return the answer. NotReached if there was no connection to send it on."""
         limit = self.httpx2.Timeout(self.timeout, connect=self.timeout / 2)
-        # A connection of its own: one that is kept alive may be closed by the server just when it is used again, and
-        # nobody could tell whether that request was read. And no compression: a small answer cannot grow.
+        # A new connection each time: the server may close a kept-alive connection just when it is used again, and then
+        # it is unknown whether the request was read. No compression: a small answer must not grow when it is unpacked.
         know_proxies(os.environ)
         sent = self.httpx2.Headers(headers)
         sent.setdefault("Accept-Encoding", "identity")
@@ -73,7 +73,7 @@ class Client:
             except (self.httpx2.ConnectError, self.httpx2.ConnectTimeout) as error:
                 raise NotReached(f"no connection to {shown_url(url, path=False)}: {error}") from error
             except (self.httpx2.InvalidURL, self.httpx2.UnsupportedProtocol):
-                # Neither it nor what was found wrong with it is repeated: that may be part of a password.
+                # The message repeats neither the URL nor the reason: both may contain part of a password.
                 raise Impossible(
                     "the URL cannot be used; write a password's @ : / ? # % as %40 %3A %2F %3F %23 %25"
                 ) from None
@@ -90,18 +90,18 @@ class Client:
                 is_whole = True
         except self.httpx2.RequestError:
             if response.is_success:
-                raise  # of what was done only a part is known
+                raise  # it was done, but only part of the answer is known
         headers = {
             name: redacted(value, in_data=True) for name, value in response.headers.items() if name in KEPT_HEADERS
         }
         body: JsonValue = self._text(bytes(received), is_whole=is_whole)
         if is_whole and "json" in headers.get("content-type", ""):
-            with suppress(CodecError):  # not JSON after all, or none that could be stored
+            with suppress(CodecError):  # not valid JSON, or JSON that cannot be stored
                 body = redacted_data(parse(bytes(received)))
         return HttpResponse(status=response.status_code, headers=headers, body=body, truncated=not is_whole)
 
     def _text(self, received: bytes, *, is_whole: bool) -> str:
-        """Return a body as text, without the credentials that it repeats; half of one may stand at its end."""
+        """Return a body as text without credentials; a cut body may end with half of one."""
         text = redacted(received.decode("utf-8", "replace"), in_data=True)
         if is_whole:
             return text

@@ -1,10 +1,10 @@
-"""Creating a file: whole or not at all, never over another one.
+"""Creating a file: complete or not at all, never over another file.
 
     temporary file, fsync -> hard link under the final name -> fsync of the directory -> temporary name removed
 
-A link, unlike a rename, fails where the name is taken. Whatever kills the process, the path holds nothing or all of it.
-Who made a file is told by what is in it: the same content is the same effect, whoever wrote it. So this is no lock; of
-two tasks that create the same file with the same content, both succeed.
+A link, unlike a rename, fails if the name is taken. If the process is killed, the path holds nothing or the whole file.
+The content identifies the effect: a file with the same content counts as made, by any writer. So this is not a lock: if
+two tasks create the same file with the same content, both succeed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NO_LINKS_HERE = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, er
 def create_file(path: str | os.PathLike[str], content: str | bytes, *, effect_id: str) -> str:
     """Create the file with this content, and return its path. A path that holds anything else is a FileTaken.
 
-    The path is a whole one, in a directory that exists and that every worker sees in the same place. Nobody else may
-    remove or change the file before the step is recorded: a file that is gone counts as never made.
+    The path must be absolute, in a directory that exists and that every worker sees in the same place. No other program
+    may remove or change the file before the step is recorded: a file that is gone counts as never made.
     """
     target, data = absolute("the path", path), _as_bytes(content)
-    # With dice in its name: a call that everybody believes dead may still be writing under the same effect id.
+    # With a random part in its name: a call that is believed dead may still be writing under the same effect id.
     temporary = target.parent / f".{file_name(effect_id)}.{secrets.token_hex(4)}.tmp"
     try:
         write_new(temporary, data)
@@ -46,18 +46,18 @@ def create_file(path: str | os.PathLike[str], content: str | bytes, *, effect_id
 
 @create_file.reconciled_by
 def was_created(effect_id: str, path: str | os.PathLike[str], content: str | bytes) -> Outcome:
-    """Look at the path, after making sure that no call which is believed dead can still get there."""
+    """Check the path, after making sure that no call believed dead can still create the file."""
     target, data = absolute("the path", path), _as_bytes(content)
     if not target.parent.is_dir():
-        return Unknown(f"{target.parent} is not there: removed since, or on another machine")
-    # Before looking, not after: whoever still had such a file has nothing left to link.
+        return Unknown(f"{target.parent} does not exist: it was removed, or it is on another machine")
+    # Before the check, not after it: a late call then has no temporary file left to link.
     for temporary in target.parent.glob(f".{file_name(effect_id)}.*.tmp"):
         temporary.unlink(missing_ok=True)
     if not os.path.lexists(target):
         return Absent()
     if not _holds(target, data):
         return Unknown(f"{target} holds something else: it was there before, or was changed since")
-    sync_directory(target.parent)  # whoever made it may have died before doing so
+    sync_directory(target.parent)  # its writer may have died before this
     return Happened(str(target))
 
 
@@ -70,13 +70,13 @@ def _link(temporary: Path, target: Path, data: bytes) -> None:
     except OSError as error:
         if error.errno in _NO_LINKS_HERE:
             raise NotReached(
-                f"{target.parent} takes no hard links, which creating without overwriting needs"
+                f"{target.parent} does not support hard links, which are needed to create without overwriting"
             ) from error
         raise
 
 
 def _holds(target: Path, data: bytes) -> bool:
-    """Say whether it is a plain file with this content. Not by opening it first: a FIFO would never open."""
+    """Return whether it is a regular file with this content. Check the kind first: opening a FIFO may block."""
     return (
         target.is_file()
         and not target.is_symlink()

@@ -28,20 +28,20 @@ from holdfast.redaction import know_headers, know_url
 REFUSALS = frozenset(range(400, 500)) - {408, 409, 425}
 """The statuses that prove that nothing was done: the server understood the request and declined it.
 
-Not 408 and 425, which may come from somewhere on the way. Above all not 409: servers that know Idempotency-Key answer
-it while the first request under the key is still at work. 429 is among them, because a rate limit stands in front of
-the work. 503 is not, with Retry-After or without: Varnish, for one, by default sends both after it has handed the
-request on and got no answer. Of a server that you know better: ``refusals=REFUSALS | {503}``.
+Not 408 and 425: a proxy on the way may send them. Above all not 409: servers that support Idempotency-Key send it while
+the first request under the key still runs. 429 is included, because a rate limit is checked before the work. 503 is not
+included, with or without Retry-After: Varnish, for example, sends both by default after it has forwarded the request
+and got no answer. If you know that your server sends 503 only for work not done: ``refusals=REFUSALS | {503}``.
 """
 
 MOST_BYTES = 1_000_000
 _FOUND, _NOT_FOUND = 200, 404
 _LONGEST_PAUSE = timedelta(days=3650).total_seconds()
-"""No server means more than this. What it meant instead is not known."""
+"""A longer pause is not plausible and is ignored."""
 _NUMBER = re.compile(r"[0-9]{1,300}(\.[0-9]{1,300})?")
-"""Of no more digits than a float has room for."""
+"""With no more digits than a float can hold."""
 _PASSING = frozenset({408, 409, 425, 429, *range(500, 600)})
-"""Answers to a question that may be others a little later."""
+"""Statuses that may change a little later."""
 
 
 def http_request(
@@ -59,26 +59,26 @@ def http_request(
 ) -> Probed[..., Coroutine[Any, Any, HttpResponse]]:
     """Return a tool that sends this request, with its argument as the JSON body, and returns the HttpResponse.
 
-    ``{effect_id}`` in ``url`` and ``lookup`` stands for the effect id. ``headers`` are sent and never recorded, so that
-    is the place for credentials: an answer that repeats one is recorded with ``***`` in its place. Redirects are not
-    followed. ``timeout`` is for the whole exchange, in seconds; connecting gets half of it. The step's own timeout has
-    to be longer.
+    ``{effect_id}`` in ``url`` and ``lookup`` is replaced by the effect id. ``headers`` are sent and never recorded, so
+    put credentials there: an answer that repeats one is recorded with ``***`` in its place. Redirects are not followed.
+    ``timeout`` is for the whole exchange, in seconds; connecting may take half of it. The step's own timeout has to be
+    longer.
 
-    What became of a request whose answer was lost is found out in one of two ways (of both, the first), and otherwise
-    left to a person:
+    If the answer to a request is lost, there are two ways to find out what happened (if both are given, the first is
+    used). With neither, a person decides:
 
-    - ``lookup``, a URL that is asked with GET: 404 means that it did not happen, 200 that it did, with this answer as
-      its result. Where a search answers 200 with an empty list, ``read_lookup`` says what the answer means; the list
+    - ``lookup``, a URL that is read with GET: 404 means that it did not happen, 200 that it did, with this answer as
+      its result. If a search answers 200 with an empty list, ``read_lookup`` decides what the answer means; the list
       is ``answer.body``.
     - ``replayable=True`` declares that the server does each key once, and answers a repetition as it answered the
-      first time: the request is sent again. Mind how long the server remembers its keys: a task may be taken up
+      first time: the request is sent again. Check how long the server remembers its keys: a task may be continued
       again much later.
     """
     for one in (url, lookup or url):
         know_url(one)
         if not one.lower().startswith(("http://", "https://")):
-            # It is not repeated: nobody can tell which part of it is a password.
-            raise InvalidValue("the URL begins with neither http:// nor https://; write the whole address")
+            # The message does not repeat the URL: any part of it may be a password.
+            raise InvalidValue("the URL begins with neither http:// nor https://; write the full address")
     know_headers(headers or {})
     if not 1 <= max_bytes <= MOST_BYTES:
         raise InvalidValue(f"max_bytes is {max_bytes}; choose 1 to {MOST_BYTES}, the answer goes into the journal")
@@ -102,17 +102,17 @@ class _Request:
     read_lookup: Callable[[HttpResponse], Outcome]
 
     async def send(self, body: JsonValue = None, *, effect_id: str) -> HttpResponse:
-        """Send it, and raise what an answer means that is none."""
+        """Send it; raise the matching error for an answer that is not a success."""
         answer = await self._exchange(effect_id, body)
         if answer.is_success:
             return answer
         if answer.status in self.refusals:
             pause = read_retry_after(answer.headers.get("retry-after", ""), datetime.now(UTC))
-            raise RequestRefused(_said(answer), status=answer.status, body=answer.excerpt, retry_after=pause)
-        raise UnclearResponse(_said(answer), status=answer.status, body=answer.excerpt)
+            raise RequestRefused(_describe(answer), status=answer.status, body=answer.excerpt, retry_after=pause)
+        raise UnclearResponse(_describe(answer), status=answer.status, body=answer.excerpt)
 
-    async def look_up(self, effect_id: str, body: JsonValue = None) -> Outcome:  # noqa: ARG002 - asked like any other
-        """Ask the server what it knows under this id."""
+    async def look_up(self, effect_id: str, body: JsonValue = None) -> Outcome:  # noqa: ARG002 - the signature of every reconcile
+        """Ask the server what it has under this id."""
         answer = await self.client.exchange("GET", _filled(self.lookup or "", effect_id), self.headers, None)
         if answer.status == _NOT_FOUND:
             return Absent()
@@ -121,11 +121,11 @@ class _Request:
     async def repeat(self, effect_id: str, body: JsonValue = None) -> Outcome:
         """Send it again under the same key, to a server that does each key once."""
         answer = await self._exchange(effect_id, body)
-        # A refusal tells nothing about the first one: that the token has expired is found before the key is looked at.
+        # A refusal proves nothing about the first request: an expired token is found before the key is checked.
         return Happened(answer) if answer.is_success else _unknown(answer)
 
     async def _exchange(self, effect_id: str, body: JsonValue) -> HttpResponse:
-        headers = self.client.httpx2.Headers(self.headers)  # which knows that names have no case
+        headers = self.client.httpx2.Headers(self.headers)  # header names are case-insensitive
         headers[self.key_header] = effect_id
         content = None
         if body is not None:
@@ -138,21 +138,21 @@ class _Request:
         return await self.client.exchange(self.method, _filled(self.url, effect_id), headers, content)
 
 
-def _said(answer: HttpResponse) -> str:
+def _describe(answer: HttpResponse) -> str:
     return f"the server answered {answer.status}: {answer.excerpt}"
 
 
 def _unknown(answer: HttpResponse) -> Unknown:
-    """Return what an answer says that says nothing; raise it if it may be another one soon, to be asked again."""
+    """Return Unknown for an answer that proves nothing; raise if it may soon change, so that it is asked again."""
     if answer.status in _PASSING:
-        raise UnclearResponse(_said(answer), status=answer.status, body=answer.excerpt)
-    return Unknown(_said(answer))
+        raise UnclearResponse(_describe(answer), status=answer.status, body=answer.excerpt)
+    return Unknown(_describe(answer))
 
 
 def read_retry_after(value: str, now: datetime) -> float | None:
-    """Read the header, in seconds from now: a number of them, or a date.
+    """Return the header's value, a number of seconds or a date, as seconds from now.
 
-    None if there is none, or if it makes no sense: then the retry policy alone says how long to wait.
+    None if it is missing or not valid: then the retry policy alone decides how long to wait.
     """
     seconds = read_seconds(value)
     if seconds is not None:
@@ -160,11 +160,11 @@ def read_retry_after(value: str, now: datetime) -> float | None:
     try:
         return _sensible(max(0.0, (parsedate_to_datetime(value) - now).total_seconds()))
     except (TypeError, ValueError, OverflowError):
-        return None  # not there, or not to be read, or a date without a zone
+        return None  # missing, not readable, or a date without a zone
 
 
 def read_seconds(value: str, *, in_one: int = 1) -> float | None:
-    """Read a number, of which there are ``in_one`` in a second, as seconds; None if it makes no sense."""
+    """Return a number as seconds, ``in_one`` of its units per second; None if it is not valid."""
     return _sensible(float(value) / in_one) if _NUMBER.fullmatch(value) else None
 
 
@@ -178,7 +178,7 @@ def _filled(url: str, effect_id: str) -> str:
 
 def _load_httpx2() -> Any:  # noqa: ANN401 - the module
     try:
-        import httpx2  # noqa: PLC0415 - an extra, for those who send requests
+        import httpx2  # noqa: PLC0415 - an extra, only for requests
     except ImportError as missing:
         raise MissingExtra("http", "http_request") from missing
     return httpx2

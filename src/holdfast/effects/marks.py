@@ -1,4 +1,4 @@
-"""The marks that a command leaves on disk, and the lock that says whether it lives; see commands.py."""
+"""The marks that a command leaves on disk, and the lock that shows whether it runs; see commands.py."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if sys.platform != "win32":
     import fcntl
 
 OUTPUT_KEPT = 64_000
-"""Bytes of each of the two outputs; of more than that, both ends."""
+"""Bytes of each of the two outputs; of a longer one, both ends are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What is written down of a command's end."""
+    """The record of a command's end."""
 
     exit_code: int | None
     """None: it could not be started."""
@@ -35,10 +35,10 @@ class End:
 
 
 class Marks:
-    """The marks of one effect. As a context manager it lets go of the lock; the command keeps its own hold on it."""
+    """The marks of one effect. As a context manager it releases the lock; the command still holds it."""
 
     def __init__(self, folder: Path, effect_id: str) -> None:
-        """Know their names; whether there are any is another matter."""
+        """Set the names of the marks; the marks need not exist."""
         name = file_name(effect_id)
         self._folder = folder
         self._started = folder / f"{name}.started"
@@ -54,7 +54,7 @@ class Marks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -62,9 +62,9 @@ class Marks:
     # Before the start
 
     def claim(self) -> bool:
-        """Leave the mark of a start, on disk, and lock it. False: somebody else holds it, or still runs."""
+        """Write the mark of a start to disk, and lock it. False: another worker or a running command holds the lock."""
         if not self._folder.is_dir():
-            self._folder.mkdir(0o700, parents=True, exist_ok=True)  # what the command writes is in it
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)  # private: it holds the output of commands
             sync_directory(self._folder.parent)
         self._lock = LockFile(self._started)
         is_ours = _try_lock(self._lock.descriptor, exclusive=True)
@@ -76,11 +76,11 @@ class Marks:
 
     @property
     def inherited(self) -> tuple[int, ...]:
-        """What the command has to inherit for the lock to live as long as it does."""
+        """The descriptors that the command inherits, so that the lock is held until it ends."""
         return () if self._lock is None else (self._lock.descriptor,)
 
     def forget_end(self) -> None:
-        """Remove what an earlier start left, or it would be taken for the end of the one to come."""
+        """Remove the end of an earlier start: it would count as the end of the next one."""
         if self._done.exists():
             self._done.unlink()
             sync_directory(self._folder)
@@ -88,7 +88,7 @@ class Marks:
     # Afterwards
 
     def name_owner(self, process: int) -> None:
-        """Note for people which process it is. Nothing depends on it."""
+        """Record for people which process it is. No code depends on it."""
         if self._lock is not None:
             with suppress(OSError):
                 os.ftruncate(self._lock.descriptor, 0)
@@ -96,7 +96,7 @@ class Marks:
                 os.write(self._lock.descriptor, canonical({"host": socket.gethostname(), "process": process}))
 
     def write_end(self, end: End) -> None:
-        """Write down how it ended. Where that fails its caller still knows, and everybody else is in doubt."""
+        """Record how it ended. If that fails, only the caller knows the end, and for others the effect is in doubt."""
         temporary = self._done.with_suffix(".tmp")
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -107,7 +107,7 @@ class Marks:
             self.errors.unlink(missing_ok=True)
 
     def excerpt(self, path: Path) -> str:
-        """Return what the command wrote into this file; of much the beginning and the end."""
+        """Return what the command wrote into this file; if that is long, its beginning and its end."""
         try:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -127,7 +127,7 @@ class Marks:
         return self._started.exists()
 
     def is_held(self) -> bool:
-        """Say whether a process of the command may be alive, or the worker that starts it."""
+        """Return whether a process of the command, or the worker that starts it, may be alive."""
         mark = os.open(self._started, os.O_RDWR)
         try:
             return sys.platform == "win32" or not _try_lock(mark, exclusive=False)
@@ -135,7 +135,7 @@ class Marks:
             os.close(mark)
 
     def read(self) -> End | None:
-        """Return how it ended, if that was written down."""
+        """Return how it ended; None if that was not recorded."""
         try:
             return End(**parse(self._done.read_bytes()))
         except FileNotFoundError:
@@ -143,16 +143,16 @@ class Marks:
 
     @property
     def owner(self) -> str:
-        """The process that was noted, in words."""
+        """The recorded process, as text."""
         try:
-            noted = parse(self._started.read_bytes())
-            return f"process {noted['process']} on {noted['host']}"
+            recorded = parse(self._started.read_bytes())
+            return f"process {recorded['process']} on {recorded['host']}"
         except (OSError, CodecError, LookupError, TypeError):
-            return "nobody noted which process"
+            return "which process was not recorded"
 
 
 def _try_lock(file: int, *, exclusive: bool) -> bool:
-    """Lock an open file unless somebody holds it. Without such locks (Windows) it always works, and says nothing."""
+    """Try to lock an open file; return whether it worked. On Windows, without such locks, it always returns True."""
     if sys.platform == "win32":
         return True
     try:

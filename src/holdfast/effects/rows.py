@@ -1,6 +1,6 @@
-"""Inserting a row into a database of your own, with the effect id as its unique key.
+"""Inserting a row into your own database, with the effect id as its unique key.
 
-The key does the work: a second insert under it does nothing, whoever makes it and however late.
+The key prevents repeats: a second insert under it does nothing, from any worker and at any time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.model.doubt import Absent, Happened, Outcome
 
 _PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 _REFUSALS = ("DataError", "IntegrityError", "NotSupportedError", "ProgrammingError")
-"""The database's own answer that it did not do the statement. An OperationalError may also be a lost connection."""
+"""Errors with which the database reports that it did not do it. An OperationalError may also be a lost connection."""
 
 
 class Connection(Protocol):
-    """What is used of a DB-API connection."""
+    """The part of a DB-API connection that is used here."""
 
     def cursor(self) -> Any: ...  # noqa: ANN401, D102
     def commit(self) -> object: ...  # noqa: D102
@@ -36,12 +36,12 @@ def insert_row(
     """Return a tool that inserts a row, given as a mapping from column to value, and returns its key.
 
     ``connect`` opens a blocking connection to SQLite (``sqlite3``) or PostgreSQL (``psycopg``), not in autocommit mode;
-    each call opens one and closes it. With ``sqlite3`` it must be another file than the one Holdfast keeps its tasks
-    in: two SQLite libraries in one process take away each other's locks on a file. For rows in Holdfast's own database
-    there is ``ctx.transaction``.
+    each call opens one and closes it. With ``sqlite3`` it must not be the file in which Holdfast keeps its tasks: two
+    SQLite libraries in one process break each other's locks on a file. For rows in Holdfast's own database use
+    ``ctx.transaction``.
 
-    ``table`` is a name, or its parts: ``("billing", "invoices")``. ``key_column`` must have a UNIQUE constraint of its
-    own, without which the database refuses the insert. Nobody else may delete the row before the step is recorded.
+    ``table`` is a name, or its parts: ``("billing", "invoices")``. ``key_column`` must have its own UNIQUE constraint;
+    without it the database rejects the insert. No other program may delete the row before the step is recorded.
     """
     rows = _Rows((table,) if isinstance(table, str) else tuple(table), key_column)
 
@@ -57,13 +57,13 @@ def insert_row(
                 rows.insert(connection, driver, effect_id, row)
                 connection.commit()
             except tuple(getattr(driver, name) for name in _REFUSALS) as error:
-                raise RowRefused(f"the database does not take the row: {error}") from error
+                raise RowRefused(f"the database rejected the row: {error}") from error
         return effect_id
 
     @insert.reconciled_by
     def was_inserted(effect_id: str, row: Mapping[str, Any]) -> Outcome:
-        # By inserting it and taking that back. To look for the row would not do: one whose COMMIT is still under way
-        # is not there yet, while an insert under the same key waits until that is decided.
+        # Insert the row and roll back. A SELECT is not enough: it does not see a row whose COMMIT is still under way,
+        # while an insert under the same key waits until that is decided.
         connection = connect()
         with _closing(connection):
             is_new = rows.insert(connection, _driver_of(connection), effect_id, row)
@@ -83,7 +83,7 @@ class _Rows:
             _check_identifier(name)
 
     def insert(self, connection: Connection, driver: ModuleType, effect_id: str, row: Mapping[str, Any]) -> bool:
-        """Insert without committing; say whether the row is new."""
+        """Insert without committing; return whether the row is new."""
         _refuse_autocommit(connection)
         if self.key_column in row:
             raise Impossible(f"the row has a {self.key_column!r} of its own; that column is for the effect id")
@@ -108,31 +108,31 @@ def _check_identifier(name: str) -> None:
 def _quoted(name: str, driver: ModuleType) -> str:
     _check_identifier(name)
     quoted = '"' + name.replace('"', '""') + '"'
-    # Where %s is a placeholder, a percent sign is one everywhere in the statement, also between quotes.
+    # If %s is a placeholder, every percent sign in the statement must be doubled, even between quotes.
     return quoted if driver.paramstyle == "qmark" else quoted.replace("%", "%%")
 
 
 def _driver_of(connection: Connection) -> ModuleType:
-    """Return the DB-API module that a connection comes from, also through a subclass of the user's own."""
+    """Return the DB-API module that a connection comes from, also for a subclass made by the user."""
     for kind in type(connection).__mro__:
         module = sys.modules.get(kind.__module__.partition(".")[0])
         if getattr(module, "paramstyle", None) in _PLACEHOLDERS:
             return module  # type: ignore[return-value]  # None has no paramstyle
-    raise Impossible(f"{type(connection).__qualname__} is no connection of a driver that is known here")
+    raise Impossible(f"{type(connection).__qualname__} is not a connection of sqlite3 or psycopg; use one of these")
 
 
 def _refuse_autocommit(connection: Connection) -> None:
-    """Without a transaction the question "is it there?" could not be taken back."""
-    # Before Python 3.12 sqlite3 says it by an isolation level of None, which elsewhere means the server's default.
+    """Reject autocommit: without a transaction, the trial insert could not be rolled back."""
+    # Before Python 3.12, sqlite3 marks it with an isolation level of None, which elsewhere means the server's default.
     is_sqlite = hasattr(connection, "in_transaction")
     is_autocommit = getattr(connection, "autocommit", False) is True
     if is_autocommit or (is_sqlite and getattr(connection, "isolation_level", "") is None):
-        raise Impossible("connect() opens a connection in autocommit mode; open it without")
+        raise Impossible("connect() opens a connection in autocommit mode; open it without autocommit")
 
 
 @contextmanager
 def _closing(connection: Connection) -> Iterator[None]:
-    """Close it whatever happens. That closing fails changes nothing about what was, or was not, committed."""
+    """Close the connection in any case. An error in closing does not change what was committed."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """AgentState: everything an agent knows about its run, as a contract and not as a transcript.
 
-Goal, constraints, budget, plan, facts, questions, artifacts, flags: small enough to show to a model, complete enough
-to go on after a restart. It is changed only by a StatePatch (see patch); the journal holds the patches and a state is
+Goal, constraints, budget, plan, facts, questions, artifacts, flags: small enough to show to a model, complete enough to
+continue after a restart. It is changed only by a StatePatch (see patch); the journal holds the patches and a state is
 their fold. The JSON form has the same names; optional fields that are not set are left out of it.
 """
 
@@ -47,11 +47,11 @@ class Constraints:
     human_in_the_loop: HumanInTheLoop | None = None
 
     def requires_approval(self, risk: RiskLevel) -> bool:
-        """Tell whether a person must agree to an action of this risk."""
+        """Return whether a person must agree to an action of this risk."""
         return self.human_in_the_loop is not None and risk in self.human_in_the_loop.required_for_risk_levels
 
     def tightened(self, other: Constraints) -> Constraints:
-        """Return rules under which a person must agree to what either of the two asks for."""
+        """Return rules that ask for a person wherever either of the two does."""
         own, more = self.human_in_the_loop, other.human_in_the_loop
         if own is None or more is None:
             return other if own is None else self
@@ -74,7 +74,7 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFact:
-    """Something the agent found out, and from whom."""
+    """Something the agent found out, and its source."""
 
     key: str
     value: JsonValue
@@ -85,7 +85,7 @@ class KnownFact:
     confidence: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a value that is not JSON, and keep a copy nobody else can change."""
+        """Refuse a value that is not JSON, and keep a copy that no other code can change."""
         check_json(self.value, DEFAULT_LIMITS, f"known_facts.{self.key}")
         object.__setattr__(self, "value", copy.deepcopy(self.value))
 
@@ -176,7 +176,7 @@ class AgentState:
 
     @classmethod
     def from_json(cls, value: JsonValue, path: str = "state") -> AgentState:
-        """Read the JSON form; only the goal must be there. InvalidValue names the path of what is wrong."""
+        """Read the JSON form; only the goal is required. InvalidValue names the path of what is wrong."""
         read = JsonObject(value, path, cls.__slots__)
         return cls(
             goal=read.text("goal"),
@@ -199,4 +199,4 @@ def _read_risk_level(value: JsonValue, path: str) -> RiskLevel:
         return RiskLevel(value)
     except ValueError:
         known = ", ".join(RiskLevel)
-        raise InvalidValue(f"{path}: {value!r} is no risk level; choose one of {known}") from None
+        raise InvalidValue(f"{path}: {value!r} is not a risk level; choose one of {known}") from None

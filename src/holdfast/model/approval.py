@@ -26,7 +26,7 @@ class ApprovalState(StrEnum):
     ANSWERED = "answered"
     """An open question, with its answer."""
     EXPIRED = "expired"
-    """Nobody decided in time; ``default`` says what then holds."""
+    """There was no decision in time; ``default`` applies."""
     VOID = "void"
     """The arguments changed after it was asked."""
     CLOSED = "closed"
@@ -34,15 +34,15 @@ class ApprovalState(StrEnum):
 
 
 DECISIONS = frozenset({ApprovalState.APPROVED, ApprovalState.REJECTED, ApprovalState.ANSWERED, ApprovalState.VOID})
-"""What a Commit may decide. EXPIRED and CLOSED are the store's own: time passed, or the task ended."""
+"""What a Commit may decide. Only the store sets EXPIRED (time passed) and CLOSED (the task ended)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What to ask a person, and on which terms: ``Ask("Deploy to production?", risk="external_action", expires=3600)``.
 
-    ``expires`` is a time from when it is asked, in seconds or as timedelta; what then holds is ``default``: "rejected"
-    or "approved". ``deciders`` names who may decide, by default anyone who may approve.
+    ``expires`` counts from when it is asked, in seconds or as a timedelta. After that ``default`` applies: "rejected"
+    or "approved". ``deciders`` names who may decide; by default, every user who may approve.
     """
 
     question: str
@@ -54,12 +54,12 @@ class Ask:
     requested_by: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what could not be asked."""
+        """Reject a question that cannot be asked."""
         if not isinstance(self.question, str) or not self.question.strip():
-            raise InvalidValue(f"the question is {self.question!r}; say what is to be decided")
+            raise InvalidValue(f"the question is {self.question!r}; write what is to be decided")
         check_text("the question", self.question)
         if self.default not in {ApprovalState.APPROVED.value, ApprovalState.REJECTED.value}:
-            raise InvalidValue(f"default is {self.default!r}; what holds when nobody decides is approved or rejected")
+            raise InvalidValue(f"default is {self.default!r}; choose approved or rejected, for when nothing is decided")
         if self.risk is not None and self.risk not in set(RiskLevel):
             raise InvalidValue(f"risk is {self.risk!r}; choose one of {', '.join(RiskLevel)}")
         if self.risk is not None:
@@ -78,7 +78,7 @@ class Decided:
     approval_id: str
     state: ApprovalState
     by: str | None
-    """None: nobody decided in time, and the default holds."""
+    """None: there was no decision in time, and the default applies."""
     note: str | None
     at: datetime | None
     answer: JsonValue = None
@@ -93,19 +93,19 @@ class Approval:
     step_key: str
     id: str = field(default_factory=new_id)
     kind: str = "approval"
-    """approval, question for an open one, doubt for one about an effect."""
+    """"approval" (yes or no), "question" (free answer) or "doubt" (about an effect)."""
     risk: str | None = None
     arguments_bytes: bytes = b"null"
-    """What it was asked about, as canonical JSON with its type tags: what the hash is of."""
+    """What it was asked about, as canonical JSON with its type tags. The hash is taken of these bytes."""
     arguments_hash: str = ""
     policy: str | None = None
     """Version of the policy that asked for it."""
     requested_by: str = "engine"
     deciders: tuple[str, ...] = ()
-    """Who may decide; empty: anyone allowed to approve."""
+    """Who may decide; empty: every user who may approve."""
     expires_at: datetime | None = None
     default: ApprovalState = ApprovalState.REJECTED
-    """What holds when it expires: approved or rejected."""
+    """What applies when it expires: approved or rejected."""
     state: ApprovalState = ApprovalState.OPEN
     answer: JsonValue = None
     decided_by: str | None = None
@@ -116,7 +116,7 @@ class Approval:
     decided_at: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse ids no store could hold, and a default that is no decision."""
+        """Reject ids that a store could not hold, and a default that is not a decision."""
         check_name("approval id", self.id)
         check_moment("expires_at", self.expires_at)
         if not isinstance(self.deciders, tuple):
@@ -126,5 +126,5 @@ class Approval:
 
     @property
     def arguments(self) -> JsonValue:
-        """What it was asked about, for people: plain data, as ``Doubt.arguments`` has it. None: nothing."""
+        """What it was asked about, as plain data for people, like ``Doubt.arguments``. None: nothing."""
         return plain(parse(self.arguments_bytes))

@@ -1,7 +1,7 @@
 """Budget: what a task may use. Ledger: what it has used and what it has set aside.
 
 All arithmetic is on whole numbers; money is counted in millionths of the user's currency. The stores keep one row
-for each meter and do the same arithmetic in SQL; this page says what it must come to.
+for each meter and do the same arithmetic in SQL; this module defines the expected result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRESSURE: Final = 0.8
 _LIMITS: Final = ("max_steps", "max_wall_time_ms", "max_llm_tokens", "max_artifact_bytes_in_context")
 _MOST_COST: Final = 1_000_000_000
 _MICRO: Final = Decimal("0.000001")
-# Of our own, because the caller's context may round coarsely.
+# Our own context, because the caller's may round coarsely.
 _EXACT: Final = Context(prec=28)
 
 
@@ -43,7 +43,7 @@ Amounts: TypeAlias = Mapping[Meter, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of one task; None means no limit. ``max_cost`` is in whatever currency the prices are in."""
+    """The limits of one task; None means no limit. ``max_cost`` is in the currency of the prices."""
 
     max_steps: int | None = None
     max_wall_time_ms: int | None = None
@@ -54,7 +54,7 @@ class Budget:
     """"fail" ends the task, "ask" lets it wait for a person to extend the budget."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that are no limits; keep the cost as an exact Decimal."""
+        """Reject limits that are not valid; keep the cost as an exact Decimal."""
         for name in _LIMITS:
             limit = getattr(self, name)
             if limit is not None and (type(limit) is not int or limit < 0):
@@ -75,7 +75,7 @@ class Budget:
         return {meter: limit for meter, limit in named.items() if limit is not None}
 
     def tightened(self, other: Budget) -> Budget:
-        """Return the smaller of each two limits. What happens when one is spent stays as this budget says."""
+        """Return the smaller of each two limits; ``on_exhausted`` stays as in this budget."""
         named = {name: (getattr(self, name), getattr(other, name)) for name in (*_LIMITS, "max_cost")}
         least: dict[str, Any] = {
             name: min((one for one in both if one is not None), default=None) for name, both in named.items()
@@ -123,12 +123,12 @@ class MeterLine:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What every meter stands at. Each operation returns a new ledger; nothing is ever lost between the columns."""
+    """The amounts of every meter. Each operation returns a new ledger and loses nothing between the columns."""
 
     lines: Mapping[Meter, MeterLine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Have a line for every meter, and let nobody write in it."""
+        """Give every meter a line, and make the lines read-only."""
         every = {meter: self.lines.get(meter, MeterLine()) for meter in Meter}
         object.__setattr__(self, "lines", MappingProxyType(every))
 
@@ -138,11 +138,11 @@ class Ledger:
         return cls({meter: MeterLine(limit) for meter, limit in budget.limits().items()})
 
     def can_reserve(self, amounts: Amounts) -> bool:
-        """Tell whether ``reserve`` would succeed."""
+        """Return whether ``reserve`` would succeed."""
         return self._first_exceeded(amounts) is None
 
     def reserve(self, amounts: Amounts) -> Ledger:
-        """Set ``amounts`` aside before a call, all of them or, with BudgetExceeded, none."""
+        """Set ``amounts`` aside before a call: all of them, or none and BudgetExceeded is raised."""
         exceeded = self._first_exceeded(amounts)
         if exceeded is not None:
             line = self.lines[exceeded]
@@ -158,8 +158,8 @@ class Ledger:
     def settle(self, reserved: Amounts, actual: Amounts) -> Ledger:
         """Turn a reservation into what was really used.
 
-        More than was reserved is booked all the same, even past the limit: it has been used, and a ledger that hid it
-        would let the next call overspend too.
+        An amount above the reservation is booked too, even past the limit. It has been used, and a ledger that hid it
+        would let the next call overspend as well.
         """
         for meter, amount in reserved.items():
             if _check_amount(meter, amount) > self.lines[meter].reserved:
@@ -184,7 +184,7 @@ class Ledger:
     def _first_exceeded(self, amounts: Amounts) -> Meter | None:
         for meter, amount in amounts.items():
             line = self.lines[meter]
-            # Asking for nothing always fits, also into a budget that was overspent.
+            # A request for 0 always fits, even when the budget is overspent.
             asked = _check_amount(meter, amount)
             if asked and line.limit is not None and line.spent + line.reserved + asked > line.limit:
                 return meter
@@ -202,13 +202,13 @@ class Ledger:
 
 
 def as_micros(cost: Decimal | float | str, *, what: str = "cost") -> int:
-    """Return an amount of money in millionths; finer than that is refused rather than rounded away."""
+    """Return an amount of money in millionths; a finer amount is rejected, not rounded."""
     try:
-        # Through text, so that 0.1 is a tenth and not the float nearest to it.
+        # Convert through text: 0.1 is then exactly a tenth, not the nearest float.
         exact = Decimal(str(cost))
     except InvalidOperation:
         exact = Decimal("NaN")
-    # The range first: beyond it there may be nothing to round, or a million digits.
+    # Check the range first: infinity cannot be rounded, and a huge exponent would give a million digits.
     in_range = not isinstance(cost, bool) and not exact.is_nan() and 0 <= exact <= _MOST_COST
     if not in_range or exact != (rounded := exact.quantize(_MICRO, context=_EXACT)):
         raise InvalidValue(f"{what} is {cost!r}; give 0 to {_MOST_COST:,} with at most six decimals")

@@ -3,8 +3,8 @@
 Sorted keys, no spaces, UTF-8, numbers as Python's ``json`` writes them. Used by the typed codec for every payload
 that is stored, and directly for data that is plain JSON already (patches, states, approval arguments).
 
-The standard library defines the form; msgspec only gets there faster. Its shortcuts are taken where both are known
-to write the same bytes, and the tests hold them to it.
+The standard library defines the form; msgspec is only faster. It is used where both are known to write the same bytes,
+and the tests check that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def canonical(value: JsonValue, *, limits: Limits = DEFAULT_LIMITS, name: str = 
 
 
 class Unreadable(str):
-    """Stands where a stored value cannot be read, and says why, so that the rest of its record can be shown."""
+    """Replaces a stored value that cannot be read. Its text is the reason. The rest of the record can be shown."""
 
     __slots__ = ()
 
@@ -51,12 +51,12 @@ class Unreadable(str):
 def parse(data: bytes, *, limits: Limits = DEFAULT_LIMITS, name: str = "data", wrapping: int = 0) -> JsonValue:
     """Return the JSON value in ``data``, strictly: one value, no duplicate keys, no NaN, within ``limits``.
 
-    ``wrapping`` levels of it are ours and do not count against the depth.
+    ``wrapping`` outer levels are the envelope and do not count against the depth.
     """
     limits.check_size(len(data), name)
     value = _read(data, limits, name)
     depth = limits.max_depth + wrapping
-    # Every level opens with a bracket: few brackets, no need to look.
+    # Every level opens with a bracket: with few brackets, the value cannot be too deep.
     if data.count(b"[") + data.count(b"{") > depth and _is_deeper_than(depth, value):
         refuse_depth(limits, name)
     return value
@@ -68,7 +68,7 @@ def digest(data: bytes) -> str:
 
 
 def write_plain(value: object, limits: Limits) -> bytes | None:
-    """Return the canonical bytes if ``value`` is plain and simple; None means "look closer", not "impossible"."""
+    """Return the canonical bytes if ``value`` is simple plain data; None means "check it in full", not "impossible"."""
     writer = _choose_writer(value, limits)
     if writer is None:
         return None
@@ -80,12 +80,12 @@ def write_plain(value: object, limits: Limits) -> bytes | None:
 
 def write(value: JsonValue) -> bytes:
     """Write data that was checked to be plain JSON, whatever its strings and numbers look like."""
-    # Only surrogates have no UTF-8, and in JSON text they stand inside strings, where \udXXX is the escape for them.
+    # Only surrogates have no UTF-8 form. In JSON text they occur only inside strings, where \udXXX is their escape.
     return _write_text(value).encode("utf-8", "backslashreplace")
 
 
 def check_json(value: object, limits: Limits, name: str) -> None:
-    """Raise for the first thing in ``value`` that plain JSON could not bring back exactly."""
+    """Raise CodecError for the first part of ``value`` that plain JSON cannot restore exactly."""
     pending: list[tuple[Any, str, int]] = [(value, name, 0)]
     seen = 0
     while pending:
@@ -96,7 +96,7 @@ def check_json(value: object, limits: Limits, name: str) -> None:
         elif kind is int:
             check_int(item, path)
         elif kind is float and not math.isfinite(item):
-            raise CodecError(f"{item} is no JSON number; use None or text", path=path)
+            raise CodecError(f"{item} is not a JSON number; use None or text", path=path)
         elif kind is dict or kind is list:
             if depth == limits.max_depth:
                 refuse_depth(limits, path)
@@ -132,7 +132,7 @@ def _choose_writer(value: object, limits: Limits) -> Callable[[object], bytes] |
         if float in kinds and any(
             type(item) is float and item != 0 and not _LEAST <= abs(item) < _MOST for item in level
         ):
-            writer = write  # which refuses what is not finite
+            writer = write  # it rejects numbers that are not finite
         if dict not in kinds and list not in kinds:
             return writer
         room -= len(level)
@@ -163,13 +163,13 @@ def _next_level(level: list[Any], room: int) -> list[Any] | None:
 def _read(data: bytes, limits: Limits, name: str) -> JsonValue:
     try:
         value = _read_fast(data)
-        # Bytes that come out exactly as they went in held no duplicate key and no odd spelling.
+        # If writing gives the same bytes, the data had no duplicate key and no unusual spelling.
         if _write_fast(value) == data:
             return value
     except RecursionError:
         refuse_depth(limits, name)  # how deep Python itself reads differs between its versions
     except ValueError:
-        pass  # the strict reader says why, or knows better: msgspec refuses lone surrogates
+        pass  # the strict reader gives the reason, or accepts it: msgspec rejects lone surrogates
     try:
         return _read_strictly(data.decode("utf-8"))
     except CodecError as error:
@@ -185,7 +185,7 @@ def _without_duplicates(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonVal
     if len(members) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise CodecError(f"holds the key {twice!r} twice; which one counts is anybody's guess")
+        raise CodecError(f"holds the key {twice!r} twice; it is not clear which of the two is meant")
     return members
 
 

@@ -3,13 +3,13 @@
     strategy            durable after                        a crash costs at most
     every_step          every model answer and tool result   the call under way
     every_iteration     every round of answer and results    one model answer and its pure results
-    on_state_change     every change of the task's state     what was thought and looked up since
+    on_state_change     every change of the task's state     model answers and lookups since then
 
-Only model answers and results of pure tools ever wait. Whatever touches the world, asks a person, calls another agent
-or reserves part of a budget makes everything before it durable first.
+Only model answers and results of pure tools wait. A call that touches the world, asks a person, calls another agent or
+reserves part of a budget first makes everything before it durable.
 
-A checkpoint is a cached fold of the patches in the journal, never the only copy of anything: one that is damaged is set
-aside, and the one before it, or the journal alone, gives the same state.
+A checkpoint is a cached fold of the patches in the journal, never the only copy of anything. A damaged checkpoint is
+skipped: the one before it, or the journal alone, gives the same state.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from holdfast.model.records import Checkpoint
 from holdfast.model.transitions import TaskState, Transition
 
 SCHEMA: Final = 1
-"""Of a checkpoint's body."""
+"""The schema version of a checkpoint's body."""
 
 SMALL: Final = 1_024
-"""Bytes. A state up to this size is saved each time. A larger one is saved when the patches since the last time have
-grown as large as it is, so that all checkpoints together stay in proportion to the journal."""
+"""Bytes. A state up to this size is saved each time. A larger state is saved when the patches since the last checkpoint
+are as large as that checkpoint. So the checkpoints together stay in proportion to the journal."""
 
 
 SMALL_FOR_ITERATION: Final = 16_384
-"""Bytes. With ``every_iteration``, a state up to this size is saved after every iteration: one checkpoint each. An
-iteration writes an answer and its results, so that is still in proportion to the journal."""
+"""Bytes. With ``every_iteration``, a state up to this size is saved after every iteration. An iteration writes an
+answer and its results, so the checkpoints stay in proportion to the journal."""
 
 
 class CheckpointStrategy(StrEnum):
@@ -56,13 +56,13 @@ class Checkpoints:
 
     strategy: CheckpointStrategy | str = CheckpointStrategy.EVERY_STEP
     max_age: timedelta | None = timedelta(days=7)
-    """Older than this a task is resumed only by who accepts it (``hold.resume(task, accept_stale=True)``); time in
-    which it waited is not counted. None: never too old."""
+    """A task idle for longer is resumed only with ``hold.resume(task, accept_stale=True)``. The time in which it waited
+    is not counted. None: never too old."""
     max_count: int = 20
     """Checkpoints beyond this many that are also older than ``max_age`` are deleted."""
 
     def __post_init__(self) -> None:
-        """Refuse a policy that could not be followed."""
+        """Reject a policy that cannot be followed."""
         try:
             object.__setattr__(self, "strategy", CheckpointStrategy(self.strategy))
         except ValueError:
@@ -75,7 +75,7 @@ class Checkpoints:
         check_integer("max_count", self.max_count, lowest=1)
 
     def rotation(self, now: datetime) -> RotateCheckpoints:
-        """Return what deletes the checkpoints this policy does not keep."""
+        """Return the operation that deletes the checkpoints this policy does not keep."""
         before = now if self.max_age is None else now - self.max_age
         return RotateCheckpoints(keep=self.max_count, before=before)
 
@@ -84,7 +84,7 @@ class Saver:
     """Decides, for one task, whether a state is worth a checkpoint now, and makes it."""
 
     def __init__(self, policy: Checkpoints, last: Checkpoint | None, number: int) -> None:
-        """``number`` is the highest in use; ``last`` the newest good one."""
+        """``number`` is the highest number in use; ``last`` is the newest undamaged checkpoint."""
         self._policy = policy
         self._number = number
         self._last = (0, -1) if last is None else (len(last.body), last.version)
@@ -98,9 +98,9 @@ class Saver:
     def save(
         self, state: AgentState, version: int, position: int, now: datetime, *, ends_iteration: bool = False
     ) -> tuple[Operation, ...]:
-        """Return what saves the state and deletes what is old; nothing if it would cost more than it is worth.
+        """Return the operations that save the state and delete old checkpoints; none if a checkpoint costs too much.
 
-        ``ends_iteration``: every iteration gets its checkpoint, also if the state has stayed as it was, unless it is
+        ``ends_iteration``: every iteration gets a checkpoint, even if the state did not change, unless the state is
         large.
         """
         size, saved = self._last
@@ -110,7 +110,7 @@ class Saver:
         try:
             made = make_checkpoint(state, number=self._number + 1, version=version, position=position)
         except CodecError:
-            return ()  # too large to be stored in one piece, as states of old stores can be; the journal has all of it
+            return ()  # states of old stores can be too large for one value; the journal has all of it
         if not is_worth_it and len(made.body) > SMALL_FOR_ITERATION:
             return ()
         self._number += 1
@@ -127,12 +127,12 @@ def make_checkpoint(state: AgentState, *, number: int, version: int, position: i
 
 
 def checksum_of(body: bytes) -> str:
-    """Return what a checkpoint's body is checked against."""
+    """Return the checksum of a checkpoint's body."""
     return hashlib.sha256(body).hexdigest()
 
 
 def damage_of(checkpoint: Checkpoint) -> str | None:
-    """Say what is wrong with a checkpoint; None if nothing is."""
+    """Return what is wrong with a checkpoint; None if it is good."""
     if checkpoint.schema != SCHEMA:
         return f"its schema is {checkpoint.schema}, this version reads {SCHEMA}"
     if checksum_of(checkpoint.body) != checkpoint.checksum:
@@ -145,7 +145,7 @@ def damage_of(checkpoint: Checkpoint) -> str | None:
 
 
 def age_of(history: Sequence[Transition], last_activity: datetime, now: datetime) -> timedelta:
-    """Return how old what is known is: the time since anything was done, without the time the task waited."""
+    """Return the age of a task's knowledge: the time since its last activity, minus the time it waited."""
     waited = timedelta()
     for move, following in zip(history, [*history[1:], None], strict=True):
         if move.to_state is TaskState.WAITING:
@@ -155,13 +155,14 @@ def age_of(history: Sequence[Transition], last_activity: datetime, now: datetime
 
 
 def check_age(policy: Checkpoints, task_id: str, age: timedelta) -> None:
-    """Raise CheckpointExpired where the policy does not allow to go on from so long ago."""
+    """Raise CheckpointExpired if the age is above the policy's ``max_age``."""
     if policy.max_age is not None and age > policy.max_age:
         raise CheckpointExpired(
-            f"what task {task_id} knows is {_say(age)} old, more than max_age ({_say(policy.max_age)}): the world may "
-            "have changed meanwhile. Go on with hold.resume(task, accept_stale=True), or start over with hold.retry"
+            f"what task {task_id} knows is {_display(age)} old, more than max_age ({_display(policy.max_age)}): the "
+            "world may have changed meanwhile. Continue with hold.resume(task, accept_stale=True), or start over with "
+            "hold.retry"
         )
 
 
-def _say(span: timedelta) -> str:
+def _display(span: timedelta) -> str:
     return str(span - timedelta(microseconds=span.microseconds))

@@ -1,4 +1,4 @@
-"""What is refused at the door: names, text and times that some store could not hold."""
+"""Checks of input: reject names, text and times that some store could not hold."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 MAX_NAME_LENGTH = 200
 
 MAX_KEY_BYTES = 2000
-"""Of a key in a journal, in UTF-8. PostgreSQL refuses an index row of more than 2,704 bytes, and the task's id, an
-account and a meter stand beside the key."""
+"""Of a key in a journal, in UTF-8. PostgreSQL rejects an index row above 2,704 bytes, and the task's id, an
+account and a meter are in the same row."""
 
 
 def check_name(what: str, value: str) -> str:
     """Refuse a name that some database could not hold or a person could not type.
 
-    PostgreSQL's text has no NUL and no lone surrogates, so no store takes them.
+    PostgreSQL's text cannot hold NUL or lone surrogates, so no store accepts them.
     """
     if not isinstance(value, str):
         raise InvalidValue(f"{what} is {value!r}; it has to be a string")
@@ -55,12 +55,12 @@ def check_queue(name: str) -> str:
     """Refuse a name of a queue that could not be written into a list of queues: ``--queues a,b``."""
     check_name("task queue", name)
     if "," in name:
-        raise InvalidValue(f"task queue {name!r} has a comma; that separates queues where several are named, as in a,b")
+        raise InvalidValue(f"task queue {name!r} has a comma, which separates the names in a list of queues: a,b")
     return name
 
 
 def check_text(what: str, value: str | None) -> None:
-    """Refuse free text that some database could not hold: PostgreSQL has no NUL, and no store has lone surrogates."""
+    """Refuse free text that some database could not hold: a NUL in PostgreSQL, a lone surrogate anywhere."""
     if value is None or (value.isascii() and "\0" not in value):
         return
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
@@ -68,23 +68,23 @@ def check_text(what: str, value: str | None) -> None:
 
 
 def check_moment(what: str, value: datetime | None) -> None:
-    """Refuse a time that does not say in which zone it is: nobody could tell which moment is meant."""
+    """Reject a time without a time zone: it does not name a definite moment."""
     if value is not None and (not isinstance(value, datetime) or value.utcoffset() is None):
         raise InvalidValue(f"{what} is {value!r}; give a datetime with a time zone, such as datetime.now(UTC)")
 
 
 def check_integer(what: str, value: int, *, lowest: int | None = None, highest: int = (1 << 53) - 1) -> None:
-    """Refuse what is no whole number, or one that the databases' 64 bits do not hold."""
+    """Reject a value that is not a whole number in the allowed range, which the databases' 64 bits hold."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValue(f"{what} is {value!r}; it has to be a whole number")
     if lowest is not None and value < lowest:
-        raise InvalidValue(f"{what} is {value}; the lowest that makes sense is {lowest}")
+        raise InvalidValue(f"{what} is {value}; the lowest allowed is {lowest}")
     if not -(1 << 53) < value <= highest:
-        raise InvalidValue(f"{what} is {value}; the highest that is taken is {highest}")
+        raise InvalidValue(f"{what} is {value}; the highest allowed is {highest}")
 
 
 def check_member(what: str, value: object, members: type[Enum]) -> None:
-    """Refuse what is no member of the enum: a plain string would work here and fail there."""
+    """Reject a value that is not a member of the enum: a plain string would work in some places and fail in others."""
     if not isinstance(value, members):
         meant = [member.name for member in members if member.value == value]
         names = " or ".join(f"{members.__name__}.{name}" for name in meant or [member.name for member in members])
@@ -92,7 +92,7 @@ def check_member(what: str, value: object, members: type[Enum]) -> None:
 
 
 def as_tuple(what: str, value: Sequence[T]) -> tuple[T, ...]:
-    """Return a tuple of what was given as any sequence. A single text is refused: it would count letter by letter."""
+    """Return the sequence as a tuple. A single string is rejected: it would be split into letters."""
     if isinstance(value, tuple):
         return value
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
@@ -101,7 +101,7 @@ def as_tuple(what: str, value: Sequence[T]) -> tuple[T, ...]:
 
 
 def check_amounts(amounts: Mapping[str, int | None], *, unlimited: bool = False) -> None:
-    """Refuse amounts that are no whole numbers, or less than nothing; None means no limit where that is allowed."""
+    """Reject amounts that are not whole numbers of at least 0; with ``unlimited``, None means no limit."""
     for meter, amount in amounts.items():
         check_name("meter", meter)
         if amount is not None:

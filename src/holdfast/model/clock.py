@@ -1,6 +1,6 @@
-"""The one door for time. Everything that asks what time it is takes a Clock, so that tests move time by hand.
+"""The one source of time. All code that needs the time takes a Clock, so that tests can move time by hand.
 
-Two kinds of time are kept apart. Wall time is what people read and what deadlines are written in; it may jump. The
+Two kinds of time are kept apart. People read wall time, and deadlines are written in it; it may jump. The
 boot clock only grows, also while the machine is suspended, and is comparable between processes of one boot: leases
 are counted on it.
 """
@@ -20,7 +20,7 @@ from holdfast.model.errors import InvalidValue
 
 
 class Clock(Protocol):
-    """What the engine and the stores know about time."""
+    """The time, as the engine and the stores read it."""
 
     @property
     def boot_id(self) -> str:
@@ -41,14 +41,14 @@ class Clock(Protocol):
 
 
 class ManualClock:
-    """Time for tests: it stands still until it is moved, and nobody ever really sleeps."""
+    """Time for tests: it stands still until a test moves it, and no code really sleeps."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         """Start at ``start``, with a boot clock at 0."""
         if start.utcoffset() is None:
             raise InvalidValue(f"the start {start} has no time zone; give it tzinfo=UTC")
         self._now = start.astimezone(UTC)
-        # Counted apart from the boot clock, which a reboot sets back while sleepers still wait.
+        # Counted apart from the boot clock: a reboot sets that one back while sleepers still wait.
         self._elapsed = timedelta()
         self._booted = timedelta()
         self._boot_id = str(uuid.uuid4())
@@ -69,7 +69,7 @@ class ManualClock:
         return (self._elapsed - self._booted).total_seconds()
 
     async def sleep(self, seconds: float) -> None:
-        """Return once the clock has been advanced that far; at once, but after a turn of the loop, for 0 or less."""
+        """Return once the clock has been advanced that far; for 0 or less, after one turn of the event loop."""
         if math.isnan(seconds):
             raise InvalidValue("cannot sleep for nan seconds")
         if seconds <= 0:
@@ -81,13 +81,13 @@ class ManualClock:
         await wake
 
     def advance(self, by: float | timedelta) -> None:
-        """Let time pass, on both clocks, and wake whoever slept until then, the earliest first."""
+        """Let time pass, on both clocks, and wake the sleepers that are due, the earliest first."""
         passed = timedelta(seconds=as_seconds(by, what="advance"))
         self._elapsed += passed
         self._now += passed
         while self._sleepers and self._sleepers[0][0] <= self._elapsed:
             _, _, wake = heapq.heappop(self._sleepers)
-            # A sleeper that was cancelled, or whose loop is closed, has nobody left to wake.
+            # Skip a sleeper that was cancelled or whose loop is closed.
             if not wake.done() and not wake.get_loop().is_closed():
                 wake.set_result(None)
 
@@ -102,5 +102,5 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many are asleep: a test waits for this before it advances."""
+        """The number of sleepers: a test waits for this before it advances the clock."""
         return sum(not wake.done() for _, _, wake in self._sleepers)

@@ -1,10 +1,10 @@
-"""The typed codec: what every step result, input and state passes through on its way to the store and back.
+"""The typed codec: it turns every step result, input and state into stored bytes and back.
 
     {"data": ..., "schema": 1, "tags": {"/when": "datetime"}, "typed": true}
 
-``tags`` stands there only when the data holds a type JSON lacks, ``typed`` only when it holds a dataclass, pydantic
-model, enum or named tuple. Those come back as themselves only when the caller names a type: no class is ever looked
-up by a name found in data. What cannot come back exactly is refused before it is stored, with its place.
+``tags`` is present only when the data holds a type that JSON lacks, ``typed`` only when it holds a dataclass, pydantic
+model, enum or named tuple. Those are restored only when the caller names a type: no class is ever looked up by a name
+found in data. A value that cannot be restored exactly is rejected before it is stored, with its path.
 
 Exact means: the same types and values in the same places. Three things are not kept: the order of dict keys, which
 objects were shared, and which fields of a pydantic model were set explicitly.
@@ -22,7 +22,7 @@ from holdfast.model.restore import restore
 
 SCHEMA: Final = 1
 UNCHECKED: Final = object()
-"""As ``as_type`` of encode: nobody will ask for the types back, plain data is enough."""
+"""As ``as_type`` of encode: the types need not be restored, plain data is enough."""
 
 _HEAD: Final = b'{"data":'
 _TAIL: Final = b',"schema":1}'
@@ -38,9 +38,9 @@ def encode(
 ) -> bytes:
     """Return the bytes to store for ``value``.
 
-    ``as_type`` is the annotation it will be decoded with (``Any`` for none). If given, a value that would not come
-    back the same is a CodecError; without it, dataclasses and their like become plain data. ``name`` begins the paths
-    in messages: ``result.items[3].when``.
+    ``as_type`` is the annotation it will be decoded with (``Any`` for none). If given, a value that would not be
+    restored as the same value is a CodecError; without it, dataclasses and similar types become plain data. ``name``
+    begins the paths in messages: ``result.items[3].when``.
     """
     plain = write_plain(value, limits)
     if plain is not None:
@@ -69,11 +69,11 @@ def decode(
     out of data from outside, use ``restore``.
     """
     if data.startswith(_HEAD) and data.endswith(_TAIL):
-        # What we write ourselves, untagged: if the middle is one JSON value, the whole is the envelope it seems to be.
+        # The untagged form that encode writes: if the middle is one JSON value, the whole is such an envelope.
         try:
             return parse(data[len(_HEAD) : -len(_TAIL)], limits=limits, name=name)
         except CodecError:
-            pass  # not what it seemed to be; the whole tells
+            pass  # not the untagged form; read the whole envelope
     envelope = parse(data, limits=limits, name=name, wrapping=1)
     if type(envelope) is not dict or type(envelope.get("schema")) is not int or "data" not in envelope:
         raise CodecError("is not a stored value: data or schema is missing", path=name)
@@ -97,7 +97,7 @@ def round_trip(
     limits: Limits = DEFAULT_LIMITS,
     name: str = "value",
 ) -> tuple[bytes, Any]:
-    """Return the bytes to store and the value a replay will see; the first run goes on with that one too."""
+    """Return the bytes to store and the value a replay will see; the first run continues with that value too."""
     data = encode(value, as_type=as_type, limits=limits, name=name)
     return data, decode(data, as_type, limits=limits, name=name)
 
@@ -130,7 +130,7 @@ def _check_comes_back(flat: Flat, decoded: object, limits: Limits, name: str) ->
 
 
 def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON data
-    """Compare JSON data exactly, except that an int may have become the equal float its annotation asks for."""
+    """Compare JSON data exactly, except that an int may have become an equal float, if its annotation asks for one."""
     if type(one) is not type(other):
         return type(one) is int and type(other) is float and one == other
     if type(one) is dict:

@@ -1,8 +1,8 @@
 """Commit: an atomic set of operations on one task, and the verdict on it.
 
-A worker's Commit is fenced: ``Held(owner, fence, sequence)`` must name the lease that stands on the task row, and the
-next number under it. Everybody else (a person, a parent, another process) sends ``Expect``: what must still be true.
-``store.commit`` makes many Commits durable in one transaction and refuses any of them alone.
+A worker's Commit is fenced: ``Held(owner, fence, sequence)`` must name the lease on the task row and the next number
+under it. Every other caller (a person, a parent, another process) sends ``Expect``: what must still be true.
+``store.commit`` makes many Commits durable in one transaction and refuses each of them on its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.model.task import Submitted
 from holdfast.model.transitions import TaskState, illegal_move_message, is_legal
 
 _ONLY_FOR_THE_HOLDER = (Move, WriteOutcome, WriteStep)
-"""What nobody else may do to a task while a worker holds it."""
+"""What only the holder may do to a task while a worker holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +39,24 @@ class Held:
     owner: str
     fence: int
     sequence: int
-    """Counts up from 1 under each fence. A number already applied is answered, not applied again."""
+    """Counts up from 1 under each fence. A number that was applied gets an answer, and is not applied again."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers no lease and no Commit ever had: they would pass for something long applied."""
+        """Reject numbers below 1: no lease and no Commit has them, and they would look like an applied Commit."""
         if self.fence < 1 or self.sequence < 1:
             raise InvalidValue(f"fence {self.fence} and sequence {self.sequence} count from 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """The guard of anybody else. What is None is not looked at."""
+    """The guard of every other caller. A field that is None is not checked."""
 
     states: frozenset[TaskState] | None = None
     revision: int | None = None
     version: int | None = None
-    """Of the AgentState: an outside patch must name the one it was made for."""
+    """Of the AgentState: a patch from outside must name the version it was made for."""
     request: str = field(default_factory=new_id)
-    """Remembered with the task, so that a Commit whose answer was lost can be sent again."""
+    """Stored with the task, so that a Commit whose answer was lost can be sent again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Commit:
     actor: str = "worker"
 
     def __post_init__(self) -> None:
-        """Let no credential pass: errors, reasons and notes go through here, whatever made them."""
+        """Redact credentials: every error, reason and note passes here."""
         object.__setattr__(self, "operations", redact_operations(self.operations))
 
     @property
@@ -98,14 +98,14 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of one Commit, and how the task stands now."""
+    """The result of one Commit, and the task as it is now."""
 
     task_id: str
     refusal: Refusal | None = None
     """None: applied, and durable."""
     detail: str = ""
     duplicate: bool = False
-    """It had been applied before; this was a re-send."""
+    """It was applied before; this was sent again."""
     state: TaskState | None = None
     fence: int = 0
     sequence: int = 0
@@ -122,7 +122,7 @@ class Verdict:
         return self.refusal is None
 
     def require(self) -> Verdict:
-        """Return it if the Commit was applied, now or before; otherwise raise why not."""
+        """Return this verdict if the Commit was applied, now or before; otherwise raise its error."""
         if not self.applied:
             raise self.error()
         return self
@@ -133,7 +133,7 @@ class Verdict:
             case Refusal.NOT_FOUND:
                 return NotFound("task", self.task_id)
             case Refusal.SUPERSEDED:
-                return LeaseLost(self.task_id, self.fence, self.owner or f"nobody, it is {self.state}")
+                return LeaseLost(self.task_id, self.fence, self.owner or f"no worker, it is {self.state}")
             case Refusal.LEASED:
                 return LeaseHeld(self.task_id, self.owner or "unknown")
             case Refusal.ILLEGAL_MOVE:
@@ -145,7 +145,7 @@ class Verdict:
 
 
 class TaskHead(Protocol):
-    """The part of a task that guards look at."""
+    """The part of a task that guards check."""
 
     @property
     def id(self) -> str: ...  # noqa: D102 - see Task
@@ -166,8 +166,8 @@ class TaskHead(Protocol):
 def judge(task: TaskHead | None, commit: Commit) -> tuple[Refusal, str] | None:
     """Decide whether the guard holds and the move is legal; None means yes.
 
-    Duplicates are for the store to answer before it asks: only the store knows which requests it has seen.
-    ``task`` is the row as it stands under the lock.
+    The store answers duplicates before it calls this: only the store knows which requests it has seen.
+    ``task`` is the row, read under the lock.
     """
     if task is None:
         return Refusal.NOT_FOUND, f"no task {commit.task_id}"
@@ -198,7 +198,7 @@ def _judge_expectation(task: TaskHead, commit: Commit) -> tuple[Refusal, str] | 
 
 def _mismatch(task: TaskHead, expect: Expect) -> str | None:
     if expect.states is not None and task.state not in expect.states:
-        return f"task {task.id} is {task.state}; this is for a task that is {' or '.join(sorted(expect.states))}"
+        return f"task {task.id} is {task.state}; this needs a task that is {' or '.join(sorted(expect.states))}"
     if expect.revision is not None and task.revision != expect.revision:
         return f"task {task.id} is at revision {task.revision}, expected {expect.revision}"
     if expect.version is not None and task.version != expect.version:
@@ -207,33 +207,33 @@ def _mismatch(task: TaskHead, expect: Expect) -> str | None:
 
 
 def effect_move_refused(before: EffectState | None, after: EffectState, *, fenced: bool) -> bool:
-    """Say whether an effect may not go from ``before`` to ``after``."""
+    """Return whether the move of an effect from ``before`` to ``after`` is refused."""
     if before is after:
         return not fenced
     return after not in EFFECT_MOVES[before]
 
 
 class ChildHead(TaskHead, Protocol):
-    """The part of a task that its parent's ReopenChild looks at."""
+    """The part of a task that its parent's ReopenChild checks."""
 
     @property
     def parent_id(self) -> str | None: ...  # noqa: D102 - see Task
 
 
 def reopening_refused(parent_id: str, reopen: ReopenChild, child: ChildHead | None) -> str | None:
-    """Say why this task may not begin that child again; None: it may.
+    """Return why this task may not restart that child; None: it may.
 
-    ``child`` is the row as it stands under the lock: the parent decided by what it read before.
+    ``child`` is the row, read under the lock: the parent decided by an earlier read.
     """
     if child is None or child.parent_id != parent_id:
-        return f"task {reopen.child_id} is no child of task {parent_id}; a task begins only its own children again"
+        return f"task {reopen.child_id} is not a child of task {parent_id}; a task can restart only its own children"
     if not child.state.is_terminal or not is_legal(child.state, TaskState.PENDING, by_parent=True):
-        return f"child {child.id} is {child.state}; only a child that has ended can be begun again"
+        return f"child {child.id} is {child.state}; only a child that has ended can be restarted"
     if child.revision != reopen.revision:
         return f"child {child.id} is at revision {child.revision}, expected {reopen.revision}; read it again"
     return None
 
 
 def not_quiet_message(channel: str, *, after: int, last: int) -> str:
-    """Say that somebody emitted since the channel was read."""
+    """Return the message for events that were emitted after the channel was read."""
     return f"channel {channel!r} is at event {last}, and was read up to {after}; read the rest, then decide again"

@@ -1,4 +1,4 @@
-"""ContextSlice: the part of an AgentState that one model call is shown.
+"""ContextSlice: the part of an AgentState that one model call sees.
 
 Goal, current step and open questions are always in it. Then come the artifacts of the current step and the freshest
 facts, as far as there is room for them.
@@ -15,13 +15,13 @@ from holdfast.model.json_object import without_none
 from holdfast.model.task import JsonValue
 from holdfast.model.tokens import ContextRoom, TextSize
 
-# What str.splitlines takes for the end of a line and JSON leaves as it is.
+# The characters that end a line for str.splitlines and that JSON does not escape.
 _LINE_ENDS = str.maketrans({character: f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSlice:
-    """What of a state fits into the context."""
+    """The part of a state that fits into the context."""
 
     goal: str
     current_step: str | None = None
@@ -31,16 +31,16 @@ class ContextSlice:
     """In the order of the state."""
     open_questions: tuple[str, ...] = ()
     excerpts: Mapping[str, str] = field(default_factory=dict)
-    """Of the artifacts above, by artifact id: what the model is shown of their bytes."""
+    """By artifact id, the part of the bytes of the artifacts above that the model sees."""
 
     @property
     def size(self) -> TextSize:
-        """The room that its artifacts and facts take: see ``filter_relevant_state`` for what counts."""
+        """The room its artifacts and facts take; ``filter_relevant_state`` defines what counts."""
         shown = [_size(_artifact_lines(one, self.excerpts)) for one in self.artifacts]
         return sum((*shown, *(_size([_fact_line(fact)]) for fact in self.facts)), start=TextSize())
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return the JSON form; an artifact that has an excerpt has it in a field of its own."""
+        """Return the JSON form; an artifact with an excerpt has the field "excerpt"."""
         return {
             "goal": self.goal,
             "facts": [fact.to_json() for fact in self.facts],
@@ -55,7 +55,7 @@ class ContextSlice:
         """Return the text for the model.
 
         Every line is a label, one value as JSON after a label or a dash, or a line of an excerpt after ``  | ``. So
-        nothing in the data can look like a label: what a tool printed stays what a tool printed.
+        no data can look like a label: the model can always recognise the output of a tool.
         """
         return "\n".join(self._lines())
 
@@ -85,11 +85,11 @@ def filter_relevant_state(
 ) -> ContextSlice:
     """Select what the step needs: its artifacts while they fit, then the freshest facts up to the first that does not.
 
-    ``excerpts`` holds, by artifact id, what the model may be shown of an artifact. Artifacts and facts take the room of
-    the lines that show them: of an artifact its id, its summary and its excerpt, not its bytes, which stay where they
-    are. Goal, step and open questions are always there and take none, nor do labels. An artifact that does not fit is
-    passed over: a smaller one after it may fit. Facts end at the first that does not fit, because an older one that was
-    shown without the newer one could be what the newer one corrects.
+    ``excerpts`` holds, by artifact id, the part of an artifact that the model may see. Artifacts and facts take the
+    room of the lines that show them: an artifact's id, summary and excerpt count, its stored bytes do not. Goal, step,
+    open questions and labels are always shown and do not count. An artifact that does not fit is skipped: a smaller one
+    after it may fit. Facts end at the first that does not fit: a newer fact may correct an older one, so the older one
+    is not shown without it.
     """
     room = ContextRoom(max_bytes, max_tokens)
     excerpts = excerpts or {}
@@ -124,7 +124,7 @@ def share_room(
 ) -> ContextSlice:
     """Select what the step needs, with half of the room for facts if they need it, and the newest artifacts first.
 
-    Agents collect artifacts without end: in ``filter_relevant_state`` the oldest of them would take all the room.
+    An agent keeps collecting artifacts. In ``filter_relevant_state`` the oldest of them would take all the room.
     """
     facts = filter_relevant_state(replace(state, artifacts=()), current_step, max_bytes // 2)
     newest_first = replace(state, known_facts=(), artifacts=state.artifacts[::-1])
@@ -147,5 +147,5 @@ def _size(lines: list[str]) -> TextSize:
 
 
 def _render_json(value: JsonValue) -> str:
-    """Write ``value`` on one line, whoever decides what a line is."""
+    """Write ``value`` on one line, also for readers that end lines at unusual characters."""
     return canonical(value).decode().translate(_LINE_ENDS)

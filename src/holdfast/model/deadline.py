@@ -1,6 +1,6 @@
 """Deadlines: absolute moments by which something must be over, for a whole task and for each step.
 
-Absolute, so that they hold across restarts and while a task waits in a queue. Pure: the caller brings the time.
+They are absolute, so they hold across restarts and while a task waits in a queue. Pure: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from holdfast.model.errors import InvalidValue
 
 LONGEST = 1000 * 365.25 * 86400.0
-"""Seconds. A moment that far ahead can still be written: the last year that can is 9999."""
+"""Seconds. Such a moment can still be written: the last possible year is 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +23,20 @@ class Deadline:
     what: str
 
     def __post_init__(self) -> None:
-        """Refuse a moment that would mean another one on another machine."""
+        """Reject a moment without a time zone: it would mean a different moment on another machine."""
         if self.at.utcoffset() is None:
             raise InvalidValue(f"the deadline of {self.what} has no time zone; use an aware datetime, best in UTC")
 
     def remaining(self, now: datetime) -> timedelta:
-        """Return how much time is left; never less than nothing."""
+        """Return how much time is left; never negative."""
         return max(self.at - now, timedelta())
 
     def passed(self, now: datetime) -> bool:
-        """Tell whether it is too late: at the moment itself it is."""
+        """Return whether it is too late; at the moment itself it is."""
         return now >= self.at
 
     def message(self, now: datetime) -> str:
-        """Say which deadline this is and how far away, for errors and for people."""
+        """Describe the deadline and how far away it is, for errors and for people."""
         if self.passed(now):
             return f"the deadline of {self.what} ({self.at.isoformat()}) passed {_display(now - self.at)} ago"
         return f"the deadline of {self.what} ({self.at.isoformat()}) is {_display(self.at - now)} away"
@@ -50,22 +50,22 @@ def moment_of(deadline: float | timedelta | datetime, now: datetime) -> datetime
 
 
 def as_seconds(duration: float | timedelta, *, what: str = "a duration") -> float:
-    """Return a duration, given as seconds or as timedelta, in seconds: more than nothing, at most LONGEST."""
+    """Return a duration, given as seconds or as timedelta, in seconds: more than 0, at most LONGEST."""
     if isinstance(duration, bool) or not isinstance(duration, int | float | timedelta):
         raise InvalidValue(f"{what} is {duration!r}; give seconds or a timedelta")
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
     if not math.isfinite(seconds) or seconds <= 0:
         raise InvalidValue(f"{what} is {seconds:g} seconds; it must be finite and more than 0")
     if seconds > LONGEST:
-        raise InvalidValue(f"{what} is {seconds:g} seconds; a thousand years are the most, leave it out for no end")
+        raise InvalidValue(f"{what} is {seconds:g} seconds; at most a thousand years are allowed; omit it for no limit")
     return seconds
 
 
 def new_deadline(task_id: str, deadline: float | timedelta | datetime, now: datetime) -> datetime:
-    """Return the moment of a deadline that a task is given anew. Raises InvalidValue if that moment has passed."""
+    """Return the moment of a task's new deadline. Raises InvalidValue if that moment has passed."""
     wanted = Deadline(moment_of(deadline, now), f"task {task_id}")
     if wanted.passed(now):
-        raise InvalidValue(f"{wanted.message(now)}; give it a deadline that is still ahead")
+        raise InvalidValue(f"{wanted.message(now)}; give it a deadline in the future")
     return wanted.at
 
 

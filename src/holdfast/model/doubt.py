@@ -1,7 +1,7 @@
-"""Doubt: an effect nobody here knows the outcome of, who is asked about it, and what can be decided.
+"""Doubt: an effect with an unknown outcome, who is asked about it, and what can be decided.
 
-First the tool itself is asked: ``reconcile(effect_id, *args)`` answers Happened, Absent or Unknown. What it cannot tell
-is for a person, who makes one Decision.
+The engine first asks the tool: ``reconcile(effect_id, *args)`` returns Happened, Absent or Unknown. After Unknown, a
+person makes one Decision.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """It did not happen, and no longer will by itself."""
+    """It did not happen, and it will not happen later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """There is no telling."""
+    """The tool cannot find out."""
 
     why: str = ""
 
@@ -47,9 +47,9 @@ class Decision(StrEnum):
     COMPENSATE = "compensate"
     """Undo it, in case it happened. The step then fails."""
     ABANDON = "abandon"
-    """Leave it as it is, whatever that is. The step fails, now and in later rounds."""
+    """Do nothing more about it. The step fails, now and in later rounds."""
     UNDONE = "undone"
-    """Only where a compensation failed: somebody has undone it by hand."""
+    """Only where a compensation failed: a person has undone it by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,9 @@ class Doubt:
     arguments: JsonValue
     """What the call was made with."""
     decisions: tuple[Decision, ...]
-    """What a person is asked to decide now; empty while the engine still finds out by itself."""
+    """What a person is asked to decide now; empty while the engine is still finding out."""
     early: tuple[Decision, ...] = ()
-    """What a person who knows better may decide while the engine still finds out by itself."""
+    """What a person who knows the outcome may decide while the engine is still finding out."""
     evidence: tuple[Evidence, ...] = ()
     approval_id: str | None = None
     """The record of the question, and of who decides it."""

@@ -1,12 +1,12 @@
-"""Effect: what a step did to the world, and what we can honestly say about it.
+"""Effect: what a step did to the world, and what is known about it.
 
     intended --arm--> armed --> done | failed(proof) | in_doubt
     in_doubt --after settle_at--> done (happened) | intended, same id (absent) | needs_human (unknown)
     needs_human --a person--> done | intended | compensating | abandoned
     done --> compensating --> compensated | needs_human        (never back to intended)
 
-An effect that is armed under a fence older than the task's is in doubt: whoever armed it cannot tell any more.
-Whatever an effect was settled as, late evidence to the contrary makes it in_doubt again.
+An effect that is armed under a fence older than the task's is in doubt: the worker that armed it can no longer record
+the outcome. In every settled state, late evidence to the contrary makes the effect in_doubt again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ EFFECT_MOVES: Mapping[EffectState | None, frozenset[EffectState]] = MappingProxy
 )
 """Allowed moves; None is an effect not yet stored. Settled states reopen only as doubt, when evidence contradicts.
 
-From None straight to DONE goes an idempotent step that can be undone: it needs no intent, only a record for its undo.
+An idempotent step that can be undone goes from None straight to DONE: it needs no intent, only a record for its undo.
 """
 
 
@@ -85,15 +85,15 @@ class Effect:
     fence: int = 0
     attempt: int = 1
     arguments: bytes = b"null"
-    """Exactly what was chosen before dispatch; a replay never mints other ones."""
+    """Exactly what was chosen before dispatch; a replay never chooses other arguments."""
     arguments_hash: str = ""
     approval_id: str | None = None
     dispatch_by: datetime | None = None
     settle_at: datetime | None = None
     """Before this moment "absent" proves nothing: the call may still be on its way."""
     result: bytes | None = None
-    """Where it did not come from the call itself: from a reconcile, evidence or a person. A call's own result is the
-    output of its step."""
+    """Set when it did not come from the call itself, but from a reconcile, evidence or a person. A call's own result is
+    the output of its step."""
     note: str | None = None
     compensable: bool = False
     """Its step named a way to undo it."""
@@ -105,7 +105,7 @@ class Effect:
     """Filled in by the store; a Commit's effects belong to the Commit's task."""
 
     def __post_init__(self) -> None:
-        """Refuse ids and times no store could hold."""
+        """Reject ids and times that a store could not hold."""
         check_name("effect id", self.effect_id)
         check_moment("dispatch_by", self.dispatch_by)
         check_moment("settle_at", self.settle_at)
@@ -113,7 +113,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A late result from a fenced worker: insert-only, moves no state, read before anyone decides."""
+    """A late result from a fenced worker: insert-only; it changes no state and is read before any decision."""
 
     task_id: str
     effect_id: str

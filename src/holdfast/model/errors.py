@@ -1,42 +1,42 @@
 """Every error Holdfast raises on purpose.
 
     HoldfastError
-    ├── InvalidValue (ValueError)     the input was refused at the door; nothing changed
+    ├── InvalidValue (ValueError)     the input was rejected; nothing changed
     │   ├── CodecError                a value that cannot be stored, with its path
-    │   ├── InvalidURL                a store URL nobody can open
+    │   ├── InvalidURL                a store URL that cannot be opened
     │   └── DuplicateName             a second task, state or step under a name that is taken
     ├── NotFound (LookupError)        no such task, worker, approval, artifact ...
     ├── Conflict                      the stored state is not the one the caller assumed
     │   ├── IllegalMove               the transition table does not allow it
     │   ├── KeyConflict               same idempotency key, other input
-    │   ├── LeaseHeld                 somebody else is working on the task
+    │   ├── LeaseHeld                 another worker is working on the task
     │   ├── LeaseLost                 the caller's lease is over; its fence is stale
-    │   ├── StateConflict             the AgentState was changed meanwhile; the newer one comes along
+    │   ├── StateConflict             the AgentState was changed meanwhile; the error carries the new one
     │   └── WorkerDead                the worker was declared dead; dead is final
     ├── BudgetExceeded                the reservation does not fit into what is left
-    ├── CheckpointExpired             what the agent knows is older than its policy allows
-    ├── AgentStuck                    the agent repeats itself, or its model makes no sense any more
-    ├── StepFailed                    a step gave up; live and on replay
+    ├── CheckpointExpired             the agent's knowledge is older than its policy allows
+    ├── AgentStuck                    the agent repeats itself, or its model no longer makes valid calls
+    ├── StepFailed                    a step gave up; raised live and on replay
     ├── NotHappened                   raised by an effect's own code: proof that nothing happened
     ├── EffectGivenUp                 a person decided that a doubtful effect is undone or abandoned
-    ├── Rejected                      a person, or time, decided against it
+    ├── Rejected                      a person rejected it, or it expired
     ├── TaskFailed                    the awaited task gave up
     ├── TaskCancelled                 the awaited task was stopped
     ├── DeadlineExceeded (TimeoutError)   a task, a step or a wait was not over in time
     ├── JournalMismatch               the code no longer fits what the journal recorded
-    ├── StoreError                    the database, not the caller
+    ├── StoreError                    a problem of the database, not of the caller
     │   ├── StoreUnavailable          unreachable, or the connection was lost
     │   ├── StoreBusy                 another process holds the store
     │   ├── StoreDamaged              the data is not what was written
     │   ├── NotAStore                 the file or directory is something else
     │   ├── ReadOnlyStore             it can be read but not written
-    │   ├── StoreReplaced             another store stands at the path than the one that was opened
+    │   ├── StoreReplaced             the path now holds another store than the one opened
     │   ├── SchemaMismatch            the schema is older or newer than this version
     │   ├── StoreClosed               used before open() or after close()
     │   └── StoreForked               opened before the process was forked, used in the child
     └── MissingExtra (ImportError)    an optional dependency is not installed
 
-Messages instruct: they say what is wrong, what was left untouched, and what to do next.
+Messages instruct: they name what is wrong, what stayed unchanged, and what to do next.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class HoldfastError(Exception):
 
 
 class InvalidValue(HoldfastError, ValueError):
-    """The input was refused at the door; nothing changed."""
+    """The input was rejected; nothing changed."""
 
     step: str | None = None
-    """The key of the line of the journal that says so, if a task's code was refused something that has one."""
+    """The key of the journal line that records the refusal, if there is one."""
 
 
 class CodecError(InvalidValue):
@@ -70,11 +70,11 @@ class CodecError(InvalidValue):
 
 
 class InvalidURL(InvalidValue):
-    """A store URL that names no store we know, or lacks a part."""
+    """A store URL of an unknown kind of store, or without a required part."""
 
 
 class DuplicateName(InvalidValue):
-    """The name is taken: nobody could tell later which of the two is meant."""
+    """The name is taken: later it would not be clear which of the two is meant."""
 
 
 class NotFound(HoldfastError, LookupError):
@@ -92,7 +92,7 @@ class NotFound(HoldfastError, LookupError):
 PRUNED = (
     "in this store any more: it had ended and was pruned meanwhile; keep ended tasks longer if they are still needed"
 )
-"""Where a task is that was there a moment ago. Only ended tasks are pruned, and nothing else deletes one."""
+"""``where`` for a task that was just there. Only ended tasks are pruned, and nothing else deletes a task."""
 
 
 class Conflict(HoldfastError):
@@ -116,20 +116,20 @@ class KeyConflict(Conflict):
 
 
 class LeaseHeld(Conflict):
-    """Somebody else is working on the task."""
+    """Another worker is working on the task."""
 
     def __init__(self, task_id: str, owner: str, words: str | None = None) -> None:
-        """``owner`` is the incarnation that holds the lease now; ``words`` say it better where more is known."""
-        usual = f"task {task_id} is leased by worker {owner}; wait until it lets go, or request a cancel"
+        """``owner`` is the incarnation that holds the lease now; ``words`` replaces the usual message."""
+        usual = f"task {task_id} is leased by worker {owner}; wait until the worker releases it, or request a cancel"
         super().__init__(words or usual)
         self.task_id, self.owner = task_id, owner
 
 
 class LeaseLost(Conflict):
-    """The caller's lease is over: the task moved on without it, and nothing the caller sends is written."""
+    """The caller's lease is over: the task continued without the caller, and nothing the caller sends is written."""
 
     def __init__(self, task_id: str, fence: int, now_held_by: str) -> None:
-        """``fence`` is the caller's, stale one."""
+        """``fence`` is the stale fence of the caller."""
         super().__init__(
             f"the lease on task {task_id} under fence {fence} is over (now: {now_held_by}); "
             "stop working on it, your result was not written"
@@ -138,13 +138,13 @@ class LeaseLost(Conflict):
 
 
 class StateConflict(Conflict):
-    """The AgentState is not at the version a patch was made for. Nothing changed: look at the newer one, and merge."""
+    """The AgentState is not at the version a patch was made for. Nothing changed: read the newer state, and merge."""
 
     def __init__(self, task_id: str, *, state: AgentState, version: int, expected: int) -> None:
-        """``state`` is the one that stands, at ``version``."""
+        """``state`` is the stored state, at ``version``."""
         super().__init__(
             f"the state of task {task_id} is at version {version}, and the patch was made for {expected}; nothing was "
-            "changed. Look at .state, and patch again with version=.version"
+            "changed. Read .state, and patch again with version=.version"
         )
         self.task_id, self.state, self.version, self.expected = task_id, state, version, expected
 
@@ -166,7 +166,7 @@ class BudgetExceeded(HoldfastError):
     def __init__(
         self, *, meter: str, limit: int, spent: int, reserved: int, asked: int, step: str | None = None
     ) -> None:
-        """Say what was asked for and what is left. ``step`` is the key of the charge, if code of a task made one."""
+        """Name what was asked for and what is left. ``step`` is the key of the charge, if a task's code made one."""
         left = max(0, limit - spent - reserved)
         super().__init__(
             f"budget for {meter} is spent: {asked} asked, {left} left of {limit} "
@@ -177,15 +177,15 @@ class BudgetExceeded(HoldfastError):
 
 
 class CheckpointExpired(HoldfastError):
-    """What the agent knows is older than its checkpoints may be. Nothing was done: accept it, or start over."""
+    """The agent's knowledge is older than its policy allows. Nothing was done: accept it, or start over."""
 
 
 class AgentStuck(HoldfastError):
-    """The agent makes the same call again and again, or its model keeps making calls that make no sense."""
+    """The agent makes the same call again and again, or its model keeps making calls that are not valid."""
 
 
 class StepFailed(HoldfastError):
-    """A step gave up: its last error, and every try before it. The same live and on replay."""
+    """A step gave up. Carries its last error and every try before it; the same live and on replay."""
 
     def __init__(self, failure: Failure, *, step: str) -> None:
         """``failure`` is what the journal keeps under the key ``step``."""
@@ -196,10 +196,10 @@ class StepFailed(HoldfastError):
 
 
 class NotHappened(HoldfastError):
-    """Raise it, or a subclass, from the function of a ``once`` step: nothing happened, and that is certain.
+    """Raise it, or a subclass, from the function of a ``once`` step: it is certain that nothing happened.
 
-    Any other error leaves open whether it happened, apart from those that are known to come before the first byte is
-    sent, such as a refused connection, and those named in ``absent_on=``.
+    After any other error it is unknown whether the effect happened. Exceptions: errors known to come before the first
+    byte is sent, such as a refused connection, and errors named in ``absent_on=``.
     """
 
 
@@ -208,7 +208,7 @@ class EffectGivenUp(HoldfastError):
 
 
 class Rejected(HoldfastError):
-    """The approval was rejected, or nobody decided in time and that counts as a rejection."""
+    """The approval was rejected, or it expired and that counts as a rejection."""
 
     def __init__(self, message: str, *, approval_id: str, step: str) -> None:
         """``step`` is the key of the approval in the journal."""
@@ -237,10 +237,10 @@ class TaskCancelled(HoldfastError):
 
 
 class DeadlineExceeded(HoldfastError, TimeoutError):
-    """Something was not over in time; the message says which deadline passed, and by how much."""
+    """Something was not over in time; the message names the deadline and by how much it passed."""
 
     def __init__(self, message: str = "", *, step: str | None = None) -> None:
-        """``step`` is the key of the wait that was not over, if it was one."""
+        """``step`` is the key of the wait that was not over, if it was a wait."""
         super().__init__(message)
         self.step = step
 
@@ -250,7 +250,7 @@ class JournalMismatch(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    """Something about the database rather than about the caller's input."""
+    """A problem of the database, not of the caller's input."""
 
 
 class StoreUnavailable(StoreError):
@@ -258,7 +258,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBusy(StoreError):
-    """Another process holds the store and this kind of store takes one process at a time."""
+    """Another process holds the store and this kind of store allows one process at a time."""
 
 
 class StoreDamaged(StoreError):
@@ -278,7 +278,7 @@ class StoreReplaced(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The stored schema is older or newer than the one this version of Holdfast speaks."""
+    """The stored schema is older or newer than the schema of this version of Holdfast."""
 
 
 class StoreClosed(StoreError):
@@ -299,16 +299,16 @@ class MissingExtra(HoldfastError, ImportError):
 
 
 _MODULES: Final = {"mcp": ("mcp",), "web": ("starlette", "uvicorn")}
-"""What comes with an extra."""
+"""The modules that each extra installs."""
 
 
 def need_extras(needed_for: str, *extras: str) -> None:
-    """Raise MissingExtra with all that are missing at once. Nothing is imported to find out."""
+    """Raise MissingExtra with all missing extras at once. It imports nothing to find out."""
     missing = [extra for extra in extras if not all(map(find_spec, _MODULES[extra]))]
     if missing:
         raise MissingExtra(",".join(missing), needed_for)
 
 
-# Named as users import them, in tracebacks and in what is recorded of an error: the module may move, the name may not.
+# Tracebacks and recorded errors show the name that users import: the module may move, the name must not.
 for _error in [value for value in globals().values() if isinstance(value, type) and issubclass(value, HoldfastError)]:
     _error.__module__ = "holdfast"

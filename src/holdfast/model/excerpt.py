@@ -1,6 +1,6 @@
-"""Excerpts: what a model is shown of a text that is too large for its context.
+"""Excerpts: the parts that a model sees of a text that is too large for its context.
 
-An excerpt is never larger than it may be, never cuts a character, and says how much is missing.
+An excerpt is never above its limit, never cuts a character, and names how many bytes are missing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ SMALLEST_EXCERPT = 64
 def excerpt(text: str, *, max_bytes: int, head: int | None = None, tail: int | None = None) -> str:
     """Return ``text``, or its beginning and its end if it takes more than ``max_bytes``.
 
-    ``head`` and ``tail`` are the bytes to show of each; 0 shows none of it. What is not given gets the rest of the
-    room, and if neither is, they share it.
+    ``head`` and ``tail`` are the bytes to show of each; 0 shows none. If one is None, it gets the rest of the room; if
+    both are None, they share it.
     """
     data = encode(text)
     shares = share(len(data), max_bytes=max_bytes, head=head, tail=tail)
@@ -51,5 +51,5 @@ def share(size: int, *, max_bytes: int, head: int | None = None, tail: int | Non
 
 
 def join(head: str, tail: str, *, missing: int) -> str:
-    """Put the two ends of a text together, and say in between how many bytes were left out."""
+    """Join the two ends of a text, with a line between them that counts the bytes left out."""
     return "\n".join(part for part in (head, f"[... {missing} bytes left out ...]", tail) if part)

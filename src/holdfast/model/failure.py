@@ -1,6 +1,6 @@
 """Failure: an error as the journal keeps it, after the exception itself is gone.
 
-Data only: the class of a recorded error is a name, never imported again.
+It is only data: the class of a recorded error is a name, and is never imported again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.model.task import JsonValue
 from holdfast.redaction import redacted
 
 MOST_TRIES = 100
-"""Kept of each failure: a policy with a million attempts must not write them all down at each of them."""
+"""Kept of each failure: with a million attempts, each attempt must not write down all those before it."""
 
 _LONGEST_MESSAGE, _LONGEST_TRACEBACK = 4_000, 8_000
 
@@ -41,10 +41,10 @@ NEVER_RETRIED = {
     **dict.fromkeys(map(qualified_name, (Rejected, EffectGivenUp)), "a person decided so"),
     qualified_name(BudgetExceeded): "the budget has to be raised first",
     qualified_name(CheckpointExpired): "a person has to accept it first",
-    qualified_name(AgentStuck): "it would only go on like that",
-    "Poison": "its workers died of it",
+    qualified_name(AgentStuck): "it would only repeat itself",
+    "Poison": "its workers died while running it",
 }
-"""Wrong now means wrong next time, for this reason."""
+"""Errors that a retry cannot help, each with the reason."""
 
 _OF_THE_JOURNAL = (StepFailed, Rejected, DeadlineExceeded, TaskFailed, TaskCancelled, BudgetExceeded, InvalidValue)
 """Errors that name the line of the journal they were recorded in."""
@@ -52,7 +52,7 @@ _OF_THE_JOURNAL = (StepFailed, Rejected, DeadlineExceeded, TaskFailed, TaskCance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """One try that ended badly."""
+    """One try that failed."""
 
     number: int
     type_name: str
@@ -79,9 +79,9 @@ class Try:
 
 
 class Exited(Exception):
-    """Carries an error of the user's that is no Exception, such as SystemExit, to the place where it is recorded.
+    """Carries a BaseException of the user's code that is not an Exception, such as SystemExit, until it is recorded.
 
-    Raised as it is, asyncio would take it for the end of the whole process.
+    If it were raised directly, asyncio would end the whole process.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -91,32 +91,32 @@ class Exited(Exception):
 
 
 def raised_by_code(error: BaseException) -> BaseException:
-    """Return what the user's code raised: the error itself, or the one that it carries."""
+    """Return the error that the user's code raised: the one inside an Exited, or the error itself."""
     return error.error if isinstance(error, Exited) else error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What went wrong, how often, and why nobody tries again."""
+    """What went wrong, how often, and why there is no further try."""
 
     type_name: str
     message: str
     type_names: tuple[str, ...] = ()
-    """The class and those above it, most derived first: what retry_on is compared with."""
+    """The class and its base classes, most derived first. ``retry_on`` is compared with them."""
     retry_after: float | None = None
     tries: tuple[Try, ...] = ()
-    """Every try so far, the first first (the last hundred of them)."""
+    """The tries so far, the oldest first (at most the last hundred)."""
     reason: str = ""
     """Why it was given up."""
     steps: tuple[str, ...] = ()
-    """The keys of the failed steps and waits that ended it; they run again when it does."""
+    """The keys of the failed steps and waits that ended it; they run again when the task runs again."""
     where: str = ""
     """The last line of the user's own code: ``app.py:16 in charge``."""
     traceback: str = ""
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Describe an exception. That of a failed step is described by what the step recorded."""
+        """Describe an exception. For a StepFailed, use what the step recorded."""
         error = raised_by_code(error)
         described = RecordedError.of(error)
         steps = tuple(dict.fromkeys(failed_steps(error)))
@@ -133,7 +133,7 @@ class Failure:
             return leaves[0]
         return cls(
             type_name=described.type_names[0],
-            # A group is what it holds: a policy that gives up on one of them gives up on the group.
+            # A group has the types of its members: a policy that gives up on one of them gives up on the group.
             type_names=(*described.type_names, *_inner_names(error), *(n for leaf in leaves for n in leaf.type_names)),
             message=storable("; ".join(f"{leaf.type_name}: {leaf.message}" for leaf in leaves) or _text_of(error)),
             retry_after=described.retry_after,
@@ -144,22 +144,22 @@ class Failure:
 
     @property
     def recorded(self) -> RecordedError:
-        """What a retry policy needs to know about it."""
+        """The part of it that a retry policy needs."""
         return RecordedError(type_names=self.type_names or (self.type_name,), retry_after=self.retry_after)
 
     @property
     def hopeless(self) -> str | None:
-        """Why no retry could help; None if one might."""
+        """Why a retry cannot help; None if it might."""
         why = next((NEVER_RETRIED[name] for name in self.type_names if name in NEVER_RETRIED), None)
         return None if why is None else f"{self.type_name} is not retried: {why}"
 
     def after(self, earlier: tuple[Try, ...], *, number: int, at: datetime, is_away: bool = False) -> Failure:
-        """Return it as the outcome of try ``number``, with those before it."""
+        """Return it as the outcome of try ``number``, with the earlier tries."""
         latest = Try(number=number, type_name=self.type_name, message=self.message, at=at, is_away=is_away)
         return replace(self, tries=(*earlier, latest)[-MOST_TRIES:])
 
     def to_json(self) -> JsonValue:
-        """Return it as plain data; what is empty is left out."""
+        """Return it as plain data, without empty fields."""
         data: dict[str, JsonValue] = {
             "type": self.type_name,
             "message": self.message,
@@ -175,7 +175,7 @@ class Failure:
 
     @classmethod
     def from_json(cls, data: JsonValue) -> Failure:
-        """Read what ``to_json`` wrote; also what somebody else stored as a task's error."""
+        """Read what ``to_json`` wrote; also an error in another form that another program stored."""
         if not isinstance(data, dict) or "message" not in data:
             return cls(type_name="error", message=str(data))
         return cls(
@@ -192,14 +192,14 @@ class Failure:
 
 
 def _inner_names(error: BaseException) -> tuple[str, ...]:
-    """Return what a child failed by: what nobody should repeat there, its parent should not repeat either."""
+    """Return the error types of a failed child: if they are not retried there, the parent does not retry either."""
     if not isinstance(error, TaskFailed):
         return ()
     return error.failure.type_names or (error.failure.type_name,)
 
 
 def failed_steps(error: BaseException) -> list[str]:
-    """Find the keys of the failed steps and waits that an exception stands for: itself, its causes, its members."""
+    """Return the keys of the failed steps and waits in an exception, its causes and the members of its groups."""
     found: list[str] = []
     seen: set[int] = set()
     ahead = [error]
@@ -218,10 +218,10 @@ def failed_steps(error: BaseException) -> list[str]:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the message of an exception, also of one that fails to tell it."""
+    """Return the message of an exception, even if its ``__str__`` raises."""
     try:
         return str(error)
-    except Exception as broken:  # noqa: BLE001 - somebody's __str__
+    except Exception as broken:  # noqa: BLE001 - the user's __str__
         return f"(its message cannot be read: {type(broken).__name__} in __str__)"
 
 
@@ -233,7 +233,7 @@ def _traceback_of(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the innermost line of the traceback that is neither Holdfast's nor Python's own."""
+    """Return the innermost line of the traceback that belongs to neither Holdfast nor Python."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_theirs(frame.filename)]
     if not frames:
         return ""
@@ -242,19 +242,19 @@ def _place(error: BaseException) -> str:
 
 
 def is_theirs(filename: str) -> bool:
-    """Say whether a source file is neither Holdfast's nor Python's own."""
+    """Return whether a source file belongs to neither Holdfast nor Python."""
     return not filename.startswith(_NOT_THEIRS)
 
 
 def named_place(filename: str, line: int | None, function: str) -> str:
-    """Return a line of code in words."""
+    """Return a line of code as text: ``app.py:16 in charge``."""
     return f"{filename.replace(chr(92), '/').rpartition('/')[2]}:{line} in {function}"
 
 
 def storable(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    """Cut a text in the middle, and replace what no store holds and what none should hold: credentials.
+    """Redact credentials, replace characters that a store cannot hold, and cut a long text in the middle.
 
-    Those first: the half of one that is left after a cut would not be recognised.
+    Credentials come first: half of one, left after a cut, would not be recognised.
     """
     text = redacted(text)
     text = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,8 +1,8 @@
 """Turn a Python value into JSON data plus tags, and back: the two halves of the typed codec.
 
-``flatten`` keeps what JSON cannot say beside the data, by JSON pointer: tags (restored always) and typed places,
+``flatten`` keeps what JSON cannot express beside the data, by JSON pointer: tags (always restored) and typed places,
 that is dataclasses, pydantic models, enums, named tuples (written as plain data, restored only by a type the caller
-names). Whatever is neither is refused with its place in the value.
+names). Any other type is rejected with its place in the value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.model.limits import Limits, check_int, check_text, child_path, des
 from holdfast.model.tags import READERS, read_tagged, write_leaf
 from holdfast.model.task import JsonValue
 
-# Written as text and restored by a type alone: what these print is exactly what their constructors take.
+# Written as text, restored only by a type: their constructors accept exactly what they print.
 _PRINTED: Final = (
     PurePath,
     ipaddress.IPv4Address,
@@ -35,14 +35,14 @@ _PRINTED: Final = (
 
 @dataclass(slots=True)
 class Flat:
-    """JSON data and what it leaves out, by JSON pointer."""
+    """JSON data and, by JSON pointer, what JSON cannot express."""
 
     data: JsonValue
     tags: dict[str, str] = field(default_factory=dict)
     types: dict[str, object] = field(default_factory=dict)
-    """What only an annotation can bring back: the class, and for pydantic models also the private attributes."""
+    """What only an annotation can restore: the class, and for pydantic models also the private attributes."""
     paths: dict[str, str] = field(default_factory=dict)
-    """Where the entries of ``types`` stand, in words."""
+    """The places of the entries of ``types``, for messages."""
 
 
 def flatten(value: object, limits: Limits, name: str) -> Flat:
@@ -100,7 +100,7 @@ class _Flattener:
             return self._visit_items(value, pointer, path, depth, flat)
         if isinstance(value, _PRINTED):
             return str(value)
-        # A pydantic value cannot exist before pydantic is imported: no need to import it to find out.
+        # A pydantic value cannot exist before pydantic is imported, so there is no need to import it here.
         pydantic = sys.modules.get("pydantic")
         if pydantic is not None and isinstance(value, pydantic.BaseModel):
             flat.types[pointer] = (kind, value.__pydantic_private__)
@@ -172,13 +172,13 @@ def unflatten(data: JsonValue, tags: Any, name: str) -> object:  # noqa: ANN401 
     if type(tags) is not dict:
         raise CodecError("has tags that are not an object", path=name)
     root = [data]
-    # The innermost first: a container is converted when everything in it has been.
+    # The innermost first: a container is converted after everything in it.
     for pointer in sorted(tags, key=lambda text: text.count("/"), reverse=True):
         tag = tags[pointer]
         if type(tag) is not str or tag not in READERS:
             raise CodecError(f"the tag {tag!r} is unknown; it was written by a newer version", path=name)
         if pointer and pointer[0] != "/":
-            raise CodecError(f"the tag place {pointer!r} is no JSON pointer", path=name)
+            raise CodecError(f"the tag place {pointer!r} is not a JSON pointer", path=name)
         holder: Any = root
         place: Any = 0
         try:
@@ -187,7 +187,7 @@ def unflatten(data: JsonValue, tags: Any, name: str) -> object:  # noqa: ANN401 
                 place = int(part) if type(holder) is list else part.replace("~1", "/").replace("~0", "~")
             holder[place] = read_tagged(tag, holder[place])
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError, InvalidOperation) as error:
-            raise CodecError(f"what is stored at {pointer!r} is no {tag}: {error}", path=name) from error
+            raise CodecError(f"the value stored at {pointer!r} is not a valid {tag}: {error}", path=name) from error
     return root[0]
 
 
@@ -203,7 +203,7 @@ def _escape(key: str) -> str:
 
 
 def _order(flat: Flat) -> tuple[bytes, list[tuple[str, str]]]:
-    # Two members may print alike, as b"x" and "eA==" do; then their tags decide.
+    # Two members may have the same text, such as b"x" and "eA=="; then their tags decide.
     return write(flat.data), sorted(flat.tags.items())
 
 

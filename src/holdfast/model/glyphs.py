@@ -1,7 +1,7 @@
-r"""Characters that a reader does not see, or takes for others, written as what they are.
+r"""Characters that a reader does not see or mistakes for others, shown as escapes.
 
-A person who agrees to a call reads it first. A zero-width space, a run of blanks or a Cyrillic letter in a Latin word
-would let them read something else than what is called. Such characters are shown as JSON writes them: ``\u200b``.
+An approver reads a call before agreeing to it. With a zero-width space, a run of blanks or a Cyrillic letter in a Latin
+word, the approver would read a different call. Such characters are shown as JSON escapes: ``\u200b``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Final
 from holdfast.model.task import JsonValue
 
 BLANK: Final = "\\u0020"
-"""How a space is written where it would not be seen."""
+"""The escape for a space that a reader would not see."""
 _TOKEN: Final = re.compile(r"[^\s\"'`(){}\[\],;=<>|&]+")
 _ASCII_LETTER: Final = re.compile("[A-Za-z]")
 _ASCII_DIGIT: Final = re.compile("[0-9]")
 _UNSEEN: Final = re.compile(
-    # Blanks that Unicode calls letters, marks or symbols, and marks that only choose a form of the one before.
+    # Blanks that Unicode classifies as letters, marks or symbols, and marks that select a form of the character before.
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 _LOOKALIKE: Final = re.compile(
@@ -32,7 +32,7 @@ _LOOKALIKE: Final = re.compile(
 
 
 def show_text(text: str) -> str:
-    """Return a text with every character that would not be seen as what it is written out. Line breaks stay."""
+    """Return a text with an escape for every invisible or misleading character. Line breaks stay."""
     shown = "\n".join(_reveal(line) for line in text.split("\n"))
     blank = len(shown) - len(shown.lstrip(" "))
     end = len(shown.rstrip(" "))
@@ -40,12 +40,12 @@ def show_text(text: str) -> str:
 
 
 def show_json(data: JsonValue) -> str:
-    """Return data as JSON on one line that can be read as well as parsed: it is exactly the data."""
+    """Return data as JSON on one line. A person can read it, and parsing it gives exactly the data."""
     return _reveal(json.dumps(data, ensure_ascii=False))
 
 
 def show_ascii(data: JsonValue) -> str:
-    """Return data as JSON in which every character that is not ASCII is written out."""
+    """Return data as JSON with an escape for every character that is not ASCII."""
     return _reveal(json.dumps(data))
 
 
@@ -63,12 +63,12 @@ def _is_hidden(character: str, before: str) -> bool:
     if not character.isprintable() or _UNSEEN.match(character) or _LOOKALIKE.match(character):
         return True
     if unicodedata.category(character).startswith("M"):
-        return not before or before.isascii()  # it changes a character that is known without it
+        return not before or before.isascii()  # it changes the look of an ASCII character
     return unicodedata.normalize("NFKC", character) != character
 
 
 def _in_mixed_words(line: str) -> set[int]:
-    """Return where letters of other scripts stand in words with Latin ones, and other digits beside 0 to 9."""
+    """Return the places of letters of other scripts in words with Latin letters, and of other digits beside 0 to 9."""
     if line.isascii():
         return set()
     found: set[int] = set()
@@ -86,7 +86,7 @@ def _in_mixed_words(line: str) -> set[int]:
 
 
 def _is_of_another_script(character: str) -> bool:
-    # Wide characters, as of Chinese, are not taken for Latin ones.
+    # Readers do not mistake wide characters, such as Chinese, for Latin letters.
     return (
         not character.isascii()
         and character.isalpha()

@@ -1,7 +1,7 @@
-"""Compacting a conversation: the oldest of it goes, and what is left is still one that a model accepts.
+"""Compacting a conversation: drop the oldest messages so that the rest is still a conversation a model accepts.
 
-A model refuses a tool's result without the call it answers, and a call without its result. So messages leave in
-groups: an assistant's message with all results of its calls and what came between, or one message alone.
+A model rejects a tool's result without its call, and a call without its result. So messages are dropped in groups: an
+assistant's message with all results of its calls and the messages in between, or one message alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.model.tokens import ContextRoom, TextSize
 from holdfast.model.utf8 import encode
 
 _FRAME = TextSize(bytes=16, tokens=4)
-"""For the role and what stands between two messages, however a model's template writes it."""
+"""For the role and the separators between messages, in the template of any model."""
 
 _ARGUMENT_SIZES = (4_000, 1_000, 250, SMALLEST_EXCERPT)
 """Bytes of each text in the arguments of a call."""
@@ -31,10 +31,10 @@ def compact(
 ) -> tuple[Message, ...]:
     """Return what fits of a conversation: system messages, the goal and the newest groups, in their order.
 
-    The goal is the first message of the user. A note stands where messages were left out; give the whole conversation
-    every time and not the result of the last time, or the note counts too few. If even the newest group does not fit,
-    its tool results are shortened in the middle, then the goal, then its other messages, and at last the texts in the
-    arguments of its calls, which stay JSON. InvalidValue if that is not enough.
+    The goal is the first message of the user. A note replaces the messages that were left out. Pass the whole
+    conversation every time, not the last result, or the note counts too few. If even the newest group does not fit, its
+    tool results are cut in the middle, then the goal, then its other messages, and at last the texts in the arguments
+    of its calls, which stay JSON. Raises InvalidValue if that is not enough.
     """
     room = ContextRoom(max_bytes, max_tokens)
     if room.holds(measure(messages)):
@@ -42,7 +42,7 @@ def compact(
     fixed, groups = _divide(messages)
     newest = groups.pop() if groups else []
     kept = {*fixed, *newest}
-    # Whoever still leaves must make room for the note, too; with the most that it could have to count.
+    # If messages are dropped, the note needs room too: measure it with the highest count it could show.
     used = measure(messages[index] for index in kept) + (measure([_note(len(messages))]) if groups else TextSize())
     if not room.holds(used):
         return _shorten(messages, _Kept(fixed, newest), room)
@@ -61,19 +61,19 @@ def open_calls(messages: Iterable[Message]) -> tuple[ToolCall, ...]:
         pending += [(number, call) for call in message.tool_calls]
         if message.role == "tool":
             asked = [found for found in pending if found[1].id == message.tool_call_id]
-            # Some models number their calls from one in every message: the newest message with that id is meant.
+            # Some models number their calls from 1 in every message: the newest message with that id is meant.
             if asked:
                 pending.remove(next(found for found in asked if found[0] == asked[-1][0]))
     return tuple(call for _, call in pending)
 
 
 def measure(messages: Iterable[Message]) -> TextSize:
-    """Return the room that messages take: their contents and calls, and a little for the frame of each."""
+    """Return the room that messages take: their contents, their calls, and a frame for each."""
     sizes = [_measure(message) for message in messages]
     return TextSize(sum(size.bytes for size in sizes), sum(size.tokens for size in sizes))
 
 
-@lru_cache(maxsize=4096)  # a conversation is measured again with every message that it gains
+@lru_cache(maxsize=4096)  # a conversation is measured again after each new message
 def _measure(message: Message) -> TextSize:
     calls = [text for call in message.tool_calls for text in (call.id, call.name, call.arguments)]
     return _FRAME + TextSize.of(message.content, message.tool_call_id or "", *calls)
@@ -108,7 +108,7 @@ def _divide(messages: Sequence[Message]) -> tuple[list[int], list[list[int]]]:
 
 
 def _with_note(messages: Sequence[Message], kept: Iterable[int]) -> tuple[Message, ...]:
-    """Return the messages at the places in ``kept``, with a note in the place of the last one that is not."""
+    """Return the messages at the places in ``kept``, with a note at the place of the last dropped message."""
     places = set(kept)
     left_out = [index for index in range(len(messages)) if index not in places]
     noted = {left_out[-1]: _note(len(left_out))} if left_out else {}
@@ -121,7 +121,7 @@ def _note(count: int) -> Message:
 
 
 def _shorten(messages: Sequence[Message], kept: _Kept, room: ContextRoom) -> tuple[Message, ...]:
-    """Keep only what must be kept, with long contents cut in the middle: as little as it takes, in order of need."""
+    """Return only the messages that must stay, with long contents cut in the middle, and cut no more than necessary."""
     shortened = list(messages)
 
     def cut(places: Sequence[int], longest: int, how: Callable[[Message, int], Message]) -> bool:
@@ -134,7 +134,7 @@ def _shorten(messages: Sequence[Message], kept: _Kept, room: ContextRoom) -> tup
     goal = [place for place in kept.fixed if messages[place].role == "user"]
     others = [place for place in kept.newest if place not in results]
     for places in (results, goal, others):
-        # The largest size at which it fits, if there is one: `fits` always does, `too_long` never.
+        # Search for the largest size that fits, if there is one: `fits` always fits, `too_long` never does.
         fits = SMALLEST_EXCERPT
         if not places or not cut(places, fits, _cut_content):
             continue
@@ -144,7 +144,7 @@ def _shorten(messages: Sequence[Message], kept: _Kept, room: ContextRoom) -> tup
             fits, too_long = (middle, too_long) if cut(places, middle, _cut_content) else (fits, middle)
         cut(places, fits, _cut_content)
         return _with_note(shortened, everything)
-    # A model does not write such arguments often. Each of these sizes is tried; the exact one is not worth a search.
+    # Such long arguments are rare, so a few fixed sizes are enough; an exact search is not worth it.
     for longest in _ARGUMENT_SIZES:
         if cut(others, longest, _cut_calls):
             return _with_note(shortened, everything)
@@ -161,7 +161,7 @@ def _cut_calls(message: Message, longest: int) -> Message:
 
 
 def _cut_arguments(arguments: str, longest: int) -> str:
-    """Return arguments with long texts in them cut in the middle. What is no JSON becomes a text of it."""
+    """Return arguments with the long texts in them cut in the middle. If they are not JSON, wrap them in an object."""
     if len(arguments) <= longest:
         return arguments
     try:

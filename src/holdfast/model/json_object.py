@@ -1,7 +1,7 @@
-"""Read JSON objects field by field, refusing what is missing, wrong or unknown with the path to it.
+"""Read JSON objects field by field; reject a missing, wrong or unknown field with the path to it.
 
-Used by every ``from_json`` in the model. Unknown keys are refused: a misspelled ``max_step`` that silently meant
-"no limit" would be found only by the bill.
+Used by every ``from_json`` in the model. Unknown keys are rejected: otherwise a misspelled ``max_step`` would silently
+mean "no limit", and the user would notice it only on the bill.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class JsonObject:
     """One JSON object while it is read. ``optional`` readers return None for a key that is missing."""
 
     def __init__(self, value: JsonValue, path: str, known: Collection[str]) -> None:
-        """Refuse anything but an object whose keys are all in ``known``."""
+        """Reject anything but an object whose keys are all in ``known``."""
         if not isinstance(value, dict):
             raise InvalidValue(f"{path}: expected an object, not {describe(value)}")
         for key in value:
@@ -35,17 +35,17 @@ class JsonObject:
         return key in self._value
 
     def path(self, key: str) -> str:
-        """Return where ``key`` stands, for messages."""
+        """Return the path of ``key``, for messages."""
         return child_path(self._path, key)
 
     def raw(self, key: str) -> JsonValue:
-        """Return the value of a key that must be there."""
+        """Return the value of a required key."""
         if key not in self._value:
             raise InvalidValue(f"{self.path(key)}: missing")
         return self._value[key]
 
     def text(self, key: str) -> str:
-        """Return a string that must be there."""
+        """Return a required string."""
         return _as_text(self.raw(key), self.path(key))
 
     def optional_text(self, key: str) -> str | None:
@@ -53,7 +53,7 @@ class JsonObject:
         return self.text(key) if key in self._value else None
 
     def integer(self, key: str) -> int:
-        """Return a whole number of at least 0 that must be there."""
+        """Return a required whole number of at least 0."""
         value = self.raw(key)
         if type(value) is not int or value < 0:
             raise InvalidValue(f"{self.path(key)}: expected a whole number of at least 0, not {value!r}")
@@ -80,7 +80,7 @@ class JsonObject:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
-            raise InvalidValue(f"{self.path(key)}: {text!r} is no ISO 8601 time") from None
+            raise InvalidValue(f"{self.path(key)}: {text!r} is not an ISO 8601 time") from None
         if moment.utcoffset() is None:
             raise InvalidValue(f"{self.path(key)}: {text!r} has no time zone; append Z or an offset")
         return moment
@@ -98,7 +98,7 @@ class JsonObject:
 
 
 def without_none(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Leave out what is not set: optional fields are omitted, never null."""
+    """Remove the fields that are None: optional fields are omitted, never null."""
     return {key: value for key, value in fields.items() if value is not None}
 
 

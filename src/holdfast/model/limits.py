@@ -1,6 +1,6 @@
-"""How large and how deep a stored value may be, and the words in which it is refused.
+"""How large and how deep a stored value may be, and the errors for values beyond that.
 
-Shared by the two walkers over user data: the one for plain JSON (canonical) and the one for everything (flatten).
+Shared by the two walkers over user data: ``canonical`` for plain JSON and ``flatten`` for all types.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final, NoReturn
 from holdfast.model.errors import CodecError, InvalidValue
 
 MAX_INT_DIGITS: Final = 4300
-"""Python's own guard against quadratic conversions; an int beyond it could be computed but not read again."""
+"""Python's own limit against slow conversions; a longer int could be computed but not read again."""
 
 _TOO_LONG: Final = 10**MAX_INT_DIGITS
-# As two code points such a pair is not one character, but written as two escapes it would come back as one.
+# In a Python string such a pair is two code points, but two JSON escapes would be read back as one character.
 _SPLIT_CHARACTER: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _DEEPEST = 200  # far enough from Python's recursion limit for every walker and parser involved
 _LONGEST_KEY_SHOWN = 60
@@ -29,14 +29,14 @@ class Limits:
     max_depth: int = 64
 
     def __post_init__(self) -> None:
-        """Refuse limits under which nothing could be stored, or nothing safely."""
+        """Reject limits with which nothing could be stored, or not safely."""
         if self.max_bytes < 1:
             raise InvalidValue(f"max_bytes is {self.max_bytes}; it must be at least 1")
         if not 1 <= self.max_depth <= _DEEPEST:
             raise InvalidValue(f"max_depth is {self.max_depth}; choose 1 to {_DEEPEST}")
 
     def check_size(self, size: int, path: str) -> None:
-        """Refuse a value of at least ``size`` bytes if that is too much."""
+        """Reject a value of at least ``size`` bytes if that is too large."""
         if size > self.max_bytes:
             raise CodecError(
                 f"takes {size:,} bytes or more, and {self.max_bytes:,} are allowed; "
@@ -49,14 +49,14 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 def refuse_depth(limits: Limits, path: str) -> NoReturn:
-    """Say that the value is too deep; a value that contains itself ends here too."""
+    """Raise CodecError for a value that is too deep, such as one that contains itself."""
     raise CodecError(
         f"is nested more than {limits.max_depth} levels deep (does it contain itself?); flatten it", path=path
     )
 
 
 def check_text(text: str, path: str) -> None:
-    """Refuse the one kind of string that JSON would not bring back."""
+    """Reject the one kind of string that JSON would not restore."""
     if not text.isascii() and _SPLIT_CHARACTER.search(text):
         raise CodecError(
             "text with a character split into two surrogates would come back joined; join it first with "
@@ -66,13 +66,13 @@ def check_text(text: str, path: str) -> None:
 
 
 def check_int(number: int, path: str) -> None:
-    """Refuse an int that could be computed but not read again."""
+    """Reject an int that could be computed but not read again."""
     if not -_TOO_LONG < number < _TOO_LONG:
         raise CodecError(f"an int of more than {MAX_INT_DIGITS} digits cannot be stored; store it as text", path=path)
 
 
 def child_path(path: str, key: object) -> str:
-    """Name a member the way Python would reach it: ``result.items[3]["a b"]``."""
+    """Return the path of a member as Python code reaches it: ``result.items[3]["a b"]``."""
     if isinstance(key, str) and key.isidentifier():
         return f"{path}.{key}"
     text = repr(key)

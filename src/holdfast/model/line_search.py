@@ -1,7 +1,7 @@
-"""Looking for lines, in a stream and within bounds: grep for a model.
+"""A search for lines in a stream, with limits: grep for a model.
 
-The pattern is plain text, and case is ignored. It is no regular expression: one that a model made up, or was talked
-into, can take longer than anybody waits, and nothing stops Python's ``re`` once it has begun.
+The pattern is plain text, and case is ignored. Regular expressions are not allowed: one that a model invents, or that
+an attacker suggests to it, can run for hours, and Python's ``re`` cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _LONGEST_SHOWN = 300  # characters of one line
 _FRAME = 24  # bytes around them: the number of the line, and dots where it was cut
 _MOST_CONTEXT = 20
 
-_LONGEST_PART = 64 << 10  # bytes; a longer line is looked through in parts, so that one without an end takes no memory
+_LONGEST_PART = 64 << 10  # bytes; a longer line is searched in parts, so that an endless line does not fill the memory
 _OVERLAP = 4 * LONGEST_PATTERN  # bytes that two parts share, so that no match is cut in two
 
 
 class LineSearch:
     """Collects the lines that contain a pattern, with ``context`` lines around each, until ``max_bytes`` are full.
 
-    Lines come out as ``12: text``, those around them as ``11- text``, with ``--`` where lines were passed over. Of a
-    long line the part around the first match is shown. The last line of the result says how many lines matched, or
-    how much was not looked at because there was no more room.
+    Matching lines are shown as ``12: text``, lines around them as ``11- text``, with ``--`` where lines were skipped.
+    Of a long line the part around the first match is shown. The last line of the result counts the lines that matched,
+    or the bytes that were not searched because there was no more room.
     """
 
     def __init__(self, pattern: str, *, max_bytes: int, context: int = 0) -> None:
-        """Nothing has been looked at yet."""
+        """Check the pattern and the limits."""
         check_integer("max_bytes", max_bytes, lowest=SMALLEST_RESULT)
         check_integer("context", context, lowest=0, highest=_MOST_CONTEXT)
         check_text("pattern", pattern)
@@ -52,7 +52,7 @@ class LineSearch:
         self._context = context
         self._parts = _Parts()
         self._line = 0
-        # One more than is shown: the beginning of a long line is among them when a match is found further on in it.
+        # One more than is shown: it may hold the beginning of a long line in which a match is found later.
         self._before: deque[tuple[int, str]] = deque(maxlen=context + 1)
         self._wanted_after = 0
         self._shown: list[str] = []
@@ -63,11 +63,11 @@ class LineSearch:
 
     @property
     def is_full(self) -> bool:
-        """Whether there was no room for a match: what is fed from here on is not looked at."""
+        """Whether there was no room for a match: bytes fed after that are not searched."""
         return self._stopped is not None
 
     def feed(self, data: bytes) -> None:
-        """Look through the next bytes."""
+        """Search the next bytes."""
         for part in self._parts.feed(data):
             if self.is_full:
                 return
@@ -98,7 +98,7 @@ class LineSearch:
 
     def _take_match(self, part: _Part, shown: str) -> None:
         around = [(line, text) for line, text in self._before if part.line - self._context <= line < part.line]
-        # With what stood before it, or at least alone.
+        # Show it with the lines before it, or at least alone.
         if not self._show([*around, (part.line, shown)]) and not self._show([(part.line, shown)]):
             self._stopped = part
             return
@@ -151,7 +151,7 @@ class _Parts:
         self._start = 0
 
     def feed(self, data: bytes) -> Iterator[_Part]:
-        """Add bytes, and give what is complete."""
+        """Add bytes, and yield the complete parts."""
         buffer, at = self._rest + data, 0
         while True:
             end = buffer.find(b"\n", at, at + _LONGEST_PART)
@@ -170,6 +170,6 @@ class _Parts:
         self._start += at
 
     def end(self) -> Iterator[_Part]:
-        """Give the last line, if nothing ended it."""
+        """Yield the last line, if it has no line end."""
         if self._rest:
             yield _Part(self._line, self._start, self._rest)

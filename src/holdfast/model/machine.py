@@ -1,6 +1,6 @@
 """The table of a state machine that a user declares: its states, the moves it allows, and its diagram.
 
-Checked as a whole when it is declared. Nothing else decides whether such a machine may go from one state to another.
+It is checked as a whole when it is declared. Only this table decides whether a machine may move from state to state.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ StateName: TypeAlias = str | Enum
 """The name of a state: text, or a member of an Enum whose values are text."""
 
 LONGEST_NAME: Final = 60
-"""Of a machine and of a state: they stand before the names of the steps that are done there."""
+"""Of a machine and of a state: both are prefixes in the names of the steps that run there."""
 
 
 class Unchanged(Enum):
-    """Says that a machine's data stays as the handler leaves it."""
+    """Marks that a machine's data stays as the handler leaves it."""
 
     UNCHANGED = "unchanged"
 
@@ -37,15 +37,15 @@ UNCHANGED: Final = Unchanged.UNCHANGED
 
 @dataclass(frozen=True, slots=True)
 class Goto(Generic[D]):
-    """What a handler returns to move on: the next state, with new data and a reason for the journal if there are any.
+    """What a handler returns to move on: the next state, with optional new data and an optional reason for the journal.
 
-    A handler that has neither may return the name of the next state alone.
+    A handler with neither may return just the name of the next state.
     """
 
     state: StateName
     data: D | Unchanged = UNCHANGED
     reason: str = ""
-    """Why; without one, what the table says that the move means."""
+    """Why; if empty, the meaning of the move in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Reached(Generic[D]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit(Generic[D]):
-    """One entry into a state, as the journal tells it."""
+    """One entry into a state, as the journal records it."""
 
     number: int
     """Counted from 1, which is the entry into the initial state."""
@@ -84,7 +84,7 @@ class TransitionTable:
         transitions: Mapping[StateName, StateName | Iterable[StateName] | Mapping[StateName, str]],
         final: StateName | Iterable[StateName],
     ) -> None:
-        """Refuse, with everything that is wrong with it, a table that could not be followed to a final state."""
+        """Reject a table that does not lead to a final state; the error lists everything that is wrong."""
         self.machine = check_short("the name of a machine", machine)
         self.initial = state_name(initial)
         self.final = tuple(_read_targets(final))
@@ -92,24 +92,24 @@ class TransitionTable:
         for state in self.final:
             moves.setdefault(state, {})
         self.moves: Mapping[str, Mapping[str, str]] = MappingProxyType(moves)
-        """From each state, the states it may move to and what such a move means ("" if nobody said)."""
+        """From each state, the states it may move to and what such a move means ("" if not given)."""
         if problems := self._problems():
             raise InvalidValue(f"machine {machine!r} cannot work: {'; '.join(problems)}")
 
     @property
     def states(self) -> tuple[str, ...]:
-        """All of them, in the order of the table."""
+        """All states, in the order of the table."""
         return tuple(self.moves)
 
     def is_final(self, state: str) -> bool:
-        """Say whether the machine ends there."""
+        """Return whether the machine ends in this state."""
         return state in self.final
 
     def check_move(self, source: str, target: str) -> None:
-        """Raise IllegalMove, naming what is allowed instead, unless the table allows this move."""
+        """Raise IllegalMove unless the table allows this move; the error names the allowed moves."""
         if target in self.moves[source]:
             return
-        known = "" if target in self.moves else f" ({target!r} is none of its states)"
+        known = "" if target in self.moves else f" ({target!r} is not one of its states)"
         raise IllegalMove(
             f"machine {self.machine!r} is in {source!r} and cannot go to {target!r}{known}; from there it may go to "
             f"{_listed(self.moves[source])}. Return one of these, or allow the move in transitions="
@@ -129,7 +129,7 @@ class TransitionTable:
         return "\n".join(lines)
 
     def _problems(self) -> list[str]:
-        # What can be reached is worth a look once all states are known.
+        # Check which states can be reached only when all states are known.
         return [*self._unknown_states(), *self._wrong_exits()] or [*self._dead_ends()]
 
     def _unknown_states(self) -> Iterator[str]:
@@ -138,7 +138,7 @@ class TransitionTable:
         for source, targets in self.moves.items():
             for target in targets:
                 if target not in self.moves:
-                    yield f"{source!r} leads to {target!r}, which is no state; give it a line, or name it in final="
+                    yield f"{source!r} leads to {target!r}, which is not a state; give it a line, or name it in final="
 
     def _wrong_exits(self) -> Iterator[str]:
         if not self.final:
@@ -166,7 +166,7 @@ def state_name(state: StateName) -> str:
 
 
 def check_short(what: str, name: str) -> str:
-    """Refuse a name that leaves no room for those that come after it."""
+    """Reject a name that leaves no room for the names after it."""
     check_name(what, name)
     if len(name) > LONGEST_NAME:
         raise InvalidValue(f"{what} has {len(name)} characters: {name!r}; at most {LONGEST_NAME} fit")
@@ -208,19 +208,19 @@ _PLAIN_ID: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DIAGRAM_WORDS: Final = frozenset(
     {"as", "class", "classDef", "click", "default", "direction", "end", "hide", "note", "scale", "state", "style"}
 )
-"""Words of Mermaid's own, which are no ids there."""
+"""Mermaid's own keywords, which cannot be ids."""
 
 
 _ESCAPES: Final = str.maketrans({"#": "#35;", ";": "#59;", '"': "#quot;"})
 
 
 def _diagram_ids(states: Iterable[str]) -> dict[str, str]:
-    """Name each state so that Mermaid takes it: as itself, or by a number that no other state is called."""
+    """Return an id for each state that Mermaid accepts: its name, or a number that is not the name of another state."""
     ids = {state: state for state in states if _PLAIN_ID.fullmatch(state) and state not in _DIAGRAM_WORDS}
     numbers = (f"state_{number}" for number in count(1) if f"state_{number}" not in ids)
     return {state: ids.get(state) or next(numbers) for state in states}
 
 
 def _escape(text: str) -> str:
-    """Return text for a diagram, where quotes, semicolons and line ends mean something."""
+    """Escape text for a diagram: quotes, semicolons and line ends have a meaning there."""
     return " ".join(text.split()).translate(_ESCAPES)

@@ -1,16 +1,17 @@
-"""Memory: what follows when a fact is stored, verified or imported, and how sure one may still be of it. No I/O.
+"""Memory: rules for storing, verifying and importing facts, and how confidence fades. No I/O.
 
 A *subject* is one attribute of one entity; for a relation, one attribute of one entity towards one other. The live
 facts of a subject have different values and different sources:
 
-* A value that is known already is not stored a second time. Its own source says it again: it counts as said now, with
-  the confidence given now. Another source says it too: the same, unless that source is less sure than one may be of
-  the fact anyway; another source never makes a fact weaker.
-* Another value of the same source supersedes the one that source held before. Superseded facts are kept.
-* Another value of another source is a conflict. Both stand until a source changes its mind or somebody verifies one.
+* A known value is not stored a second time. If its own source repeats it, the fact is fresh again, with the new
+  confidence. If another source repeats it, the same happens, unless the new confidence is below what is left of the
+  fact's confidence: another source never makes a fact weaker.
+* Another value of the same source supersedes the earlier value of that source. Superseded facts are kept.
+* Another value of another source is a conflict. Both facts are live until a source changes its value or a user verifies
+  one.
 
-What is decided here is written only if the subject is still as it was seen (``StateStore.remember``), and decided anew
-if it is not: that makes the rules hold however many write at once, and keeps them in one place for all stores.
+A decision made here is written only if the subject has not changed since it was read (``StateStore.remember``);
+otherwise it is made again. So the rules hold with any number of writers, and all stores share them.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ _TICK = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a store knows of one subject, at one moment."""
+    """What a store holds about one subject, at one moment."""
 
     entity: str
     attribute: str
     other: str | None = None
     """The other entity, if it is a relation."""
     mark: str | None
-    """Changes with the subject; None while nothing is known of it."""
+    """Changes with the subject; None while there are no facts about it."""
     at: datetime
-    """The store's time of the look."""
+    """The store's time of the read."""
     facts: tuple[MemoryFact, ...] = ()
-    """The live ones, and those that were asked for by id."""
+    """The live facts, and those requested by id."""
 
     @property
     def live(self) -> tuple[MemoryFact, ...]:
-        """The facts that stand."""
+        """The facts that are not superseded."""
         return tuple(fact for fact in self.facts if fact.is_live)
 
     def fact(self, fact_id: str) -> MemoryFact | None:
@@ -55,26 +56,26 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What becomes of a subject."""
+    """The decided change of a subject."""
 
     stands: MemoryFact
-    """The fact it is about, as it is afterwards."""
+    """The fact in question, as it is afterwards."""
     changed: tuple[MemoryFact, ...]
-    """All that has to be written; empty if everything stays as it is."""
+    """All facts to write; empty if nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactConflict:
-    """Sources that do not agree. It is over when one of the facts is verified, or a source says something else."""
+    """Sources that do not agree. It ends when one of the facts is verified, or a source changes its value."""
 
     entity: str
     attribute: str
     facts: tuple[MemoryFact, ...]
-    """What each of them says, best first."""
+    """The fact of each source, the best first."""
 
 
 def effective_confidence(fact: MemoryFact, now: datetime) -> float:
-    """Return what is left of a fact's confidence: it halves with every half-life since it was last said or verified."""
+    """Return what is left of a fact's confidence: it halves with every half-life since ``freshness``."""
     if fact.half_life is None:
         return fact.confidence
     age = max(timedelta(0), now - freshness(fact))
@@ -82,20 +83,20 @@ def effective_confidence(fact: MemoryFact, now: datetime) -> float:
 
 
 def freshness(fact: MemoryFact) -> datetime:
-    """Return when the fact was last said or verified."""
+    """Return when the fact was last stated or verified."""
     at = fact.verified_at or fact.created_at
     if at is None:
-        raise InvalidValue(f"fact {fact.id} has no age yet; store it, and use what that returns")
+        raise InvalidValue(f"fact {fact.id} has no age yet; store it, and use the fact that is returned")
     return at
 
 
 def best_first(facts: Iterable[MemoryFact], now: datetime) -> list[MemoryFact]:
-    """Order facts by what is left of their confidence; the fresher of two that are equal comes first."""
+    """Order facts by what is left of their confidence; of two equal facts, the fresher one comes first."""
     return sorted(facts, key=lambda fact: (effective_confidence(fact, now), freshness(fact), fact.id), reverse=True)
 
 
 def say(subject: Subject, said: MemoryFact) -> Revision:
-    """Decide what becomes of a subject when a source says something about it."""
+    """Decide the change of a subject when a source states a fact about it."""
     if (known := subject.fact(said.id)) is not None:
         return Revision(known, ())  # stored before, by a call whose answer was lost
     live, same = subject.live, _same_value(subject.live, said)
@@ -109,16 +110,16 @@ def say(subject: Subject, said: MemoryFact) -> Revision:
 
 
 def verify(subject: Subject, fact: MemoryFact, by: str) -> Revision:
-    """Decide what becomes of a subject when somebody vouches for one of its facts, be it live or superseded."""
+    """Decide the change of a subject when ``by`` verifies one of its facts, live or superseded."""
     stands = replace(fact, verified_at=subject.at, verified_by=by, superseded_by=None)
     others = [other for other in subject.live if other.id != fact.id]
     return Revision(stands, (stands, *_superseded(others, stands)))
 
 
 def merge(subject: Subject, incoming: Iterable[MemoryFact]) -> tuple[MemoryFact, ...]:
-    """Decide what has to be written to bring facts from elsewhere into a subject; what it knows by id stays as it is.
+    """Decide which facts to write when facts are imported into a subject; a fact whose id it has stays unchanged.
 
-    Where two live facts meet that cannot both stand, the fresher one does, and the other is kept as superseded.
+    If two live facts exclude each other, the fresher one stays live, and the other is kept as superseded.
     """
     live = {fact.id: fact for fact in subject.live}
     changed: dict[str, MemoryFact] = {}
@@ -131,7 +132,7 @@ def merge(subject: Subject, incoming: Iterable[MemoryFact]) -> tuple[MemoryFact,
         rivals = [rival for rival in live.values() if rival.source == fact.source or _is_same(rival, fact)]
         fresher = [rival for rival in rivals if _age(rival) > _age(fact)]
         if fresher:
-            # What its source said even earlier is over, whoever else still says what it said then.
+            # Older values of the same source are superseded, even if another source still states them.
             beaten = [rival for rival in rivals if rival.source == fact.source and rival not in fresher]
             changed[fact.id] = replace(fact, superseded_by=max(fresher, key=_age).id)
         else:
@@ -172,7 +173,7 @@ def _longer(one: timedelta | None, other: timedelta | None) -> timedelta | None:
 
 
 def _later_than(outdated: Iterable[MemoryFact], now: datetime) -> datetime:
-    """Return now, or a moment after what is superseded: the order of a source's words survives a clock set back."""
+    """Return now, or a moment after the superseded facts, so that their order survives a clock that is set back."""
     return max([now, *(fact.created_at + _TICK for fact in outdated if fact.created_at is not None)])
 
 
@@ -185,7 +186,7 @@ def _same_value(facts: Iterable[MemoryFact], said: MemoryFact) -> MemoryFact | N
 
 
 def _is_same(one: MemoryFact, other: MemoryFact) -> bool:
-    """Compare as JSON: to Python 1 and True are the same value."""
+    """Compare as JSON: in Python, 1 equals True."""
     return canonical(one.value) == canonical(other.value)
 
 

@@ -1,4 +1,4 @@
-"""Memory as one JSON document, to be kept elsewhere or brought into another store."""
+"""Memory as one JSON document, for a backup or an import into another store."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def to_document(facts: Iterable[MemoryFact]) -> dict[str, JsonValue]:
 
 
 def from_document(document: JsonValue) -> list[MemoryFact]:
-    """Return the facts of a document; InvalidValue names the path of whatever is wrong with it."""
+    """Return the facts of a document; InvalidValue names the path of what is wrong."""
     read = JsonObject(document, "memory", ("format", "version", "facts"))
     if read.text("format") != FORMAT:
-        raise InvalidValue(f"{read.path('format')}: {read.text('format')!r} is no memory; expected {FORMAT!r}")
+        raise InvalidValue(f"{read.path('format')}: {read.text('format')!r} is not a memory; expected {FORMAT!r}")
     if (version := read.integer("version")) != VERSION:
         raise InvalidValue(
             f"{read.path('version')}: this version of Holdfast reads {VERSION}, not {version}; upgrade Holdfast"
@@ -100,7 +100,7 @@ def _half_life(read: JsonObject) -> timedelta | None:
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
-        raise InvalidValue(f"{read.path('half_life')}: {seconds!r} seconds are more than anybody lives") from None
+        raise InvalidValue(f"{read.path('half_life')}: {seconds!r} seconds are too many; omit it for never") from None
 
 
 def _relation(read: JsonObject) -> bool:

@@ -1,4 +1,4 @@
-"""What an agent and its model say to each other, as data: messages, tool calls, replies, usage."""
+"""The conversation of an agent and its model, as data: messages, tool calls, replies, usage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ToolCall:
     """The model's own name for it; the result is sent back under it."""
     name: str
     arguments: str
-    """JSON, exactly as the model wrote it; it may be no JSON at all."""
+    """JSON, exactly as the model wrote it; it may not be valid JSON."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form."""
@@ -62,7 +62,7 @@ class Message:
         read = JsonObject(value, path, ("role", "content", "tool_calls", "tool_call_id"))
         role = read.text("role")
         if role not in get_args(Role):
-            raise InvalidValue(f"{path}.role: {role!r} is none; choose one of {', '.join(get_args(Role))}")
+            raise InvalidValue(f"{path}.role: {role!r} is not a role; choose one of {', '.join(get_args(Role))}")
         return cls(
             role=cast("Role", role),
             content=read.text("content"),
@@ -80,22 +80,22 @@ class Usage:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a model answered, whole: a stream that was cut is an error, not a short reply."""
+    """A complete answer of a model: a stream that was cut is an error, not a short reply."""
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage | None = None
-    """None: the endpoint did not say, and it has to be estimated."""
+    """None: the endpoint did not report it, and it has to be estimated."""
     model: str = ""
-    """Which model answered, as the endpoint names it."""
+    """The model that answered, as the endpoint names it."""
     finish_reason: str = "stop"
-    """stop, tool_calls, length, content_filter, or whatever the endpoint says."""
+    """stop, tool_calls, length, content_filter, or another word of the endpoint."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form; it is the output of the step that called the model."""

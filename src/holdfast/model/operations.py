@@ -1,6 +1,6 @@
 """Operations: what a Commit can do to its task, and what a waiting task can wait for.
 
-Each operation either applies or refuses the whole Commit; those that can refuse say when.
+Each operation either applies or refuses the whole Commit; the docstring names when it refuses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import FLAT_KEYS, MAX_ROUND, SCOPED_KEYS, JsonValue, NewTask
 from holdfast.model.transitions import TaskState
 
-# What a waiting task waits for. The first one that comes true wakes it.
+# What a waiting task waits for. The first wait that is fulfilled wakes it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +37,21 @@ class UntilTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntilEvent:
-    """An event on the channel with a number above ``after``; one that is already there counts."""
+    """An event on the channel with a number above ``after``; an event that is already there counts."""
 
     key: str
     channel: str
     after: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a position nobody can be at: the wait would never end."""
+        """Reject a position that cannot exist: the wait would never end."""
         check_name("channel", self.channel)
         check_integer("the event to wait behind", self.after, lowest=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntilChildren:
-    """The end of all these tasks: one join, however many they are."""
+    """The end of all these tasks: one join for any number of them."""
 
     key: str
     children: tuple[str, ...]
@@ -59,7 +59,7 @@ class UntilChildren:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntilDecided:
-    """A decision on this approval, in whichever way it ends."""
+    """The end of this approval, in any state."""
 
     key: str
     approval_id: str
@@ -67,7 +67,7 @@ class UntilDecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntilWoken:
-    """Nothing by itself: some other Commit moves the task to pending, for example when its budget is raised."""
+    """No event of its own: another Commit moves the task to pending, for example when its budget is raised."""
 
     key: str
 
@@ -89,8 +89,8 @@ class WriteStep:
 class WriteEffect:
     """Store an effect. Refused (EFFECT) unless EFFECT_MOVES allows the move from the stored state.
 
-    Writing the state it already has is allowed to a worker and refused to anybody else: of two people who resolve the
-    same doubt, the second is told.
+    A worker may write the state that it already has; for every other caller that is refused. So if two people resolve
+    the same doubt, the second gets a Conflict.
     """
 
     effect: Effect
@@ -106,10 +106,10 @@ class ApplyPatch:
     step_key: str | None = None
     """The step whose Commit carries it; None for a patch from outside."""
     round: int | None = None
-    """Of that step; None is the task's current one. Another one is named where a history is copied."""
+    """Of that step; None is the task's current round. A copied history names other rounds."""
 
     def __post_init__(self) -> None:
-        """Refuse a round that never was."""
+        """Reject a round that cannot exist."""
         if self.round is not None:
             check_integer("the round of a patch", self.round, lowest=1, highest=MAX_ROUND)
 
@@ -158,7 +158,7 @@ class Reserve:
 class Settle:
     """Release what the step holds on the account under this fence and add what was really used.
 
-    Never refused: it happened. What earlier fences left behind is SettleStale's: nobody knows what became of it.
+    Never refused: it happened. SettleStale handles reservations of earlier fences: their real use is unknown.
     """
 
     account: str
@@ -168,7 +168,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleStale:
-    """Count this task's unsettled reservations of earlier fences as spent: after a take-over nobody knows better."""
+    """Count this task's unsettled reservations of earlier fences as spent: their real use is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ class OpenApproval:
 class Decide:
     """Decide an open approval and wake the task if it waits for it.
 
-    Refused (APPROVAL) unless it is open, unexpired, of this task, and ``by`` is one of its deciders where it names any.
-    VOID takes the question back, which is for whoever asked it: its deciders are not looked at.
+    Refused (APPROVAL) unless it is open, unexpired, of this task, and ``by`` is one of its deciders, if it names any.
+    VOID withdraws the question. The asker does that, so the deciders are not checked.
     """
 
     approval_id: str
@@ -198,7 +198,7 @@ class ConsumeApproval:
     """Use an approval for one effect.
 
     Refused (APPROVAL) unless it was approved (or expired with default approved), its arguments hash is this one, and
-    it is unused or used by this very effect.
+    it is unused or used by the same effect.
     """
 
     approval_id: str
@@ -214,44 +214,44 @@ class SubmitChild:
 
 
 class _Same(Enum):
-    """A value of its own type: no JSON value equals it, and it stays the only one when it is copied."""
+    """A value of its own type: no JSON value equals it, and a copy of it is the same object."""
 
     INPUT = "the input stays as it is"
 
 
 SAME_INPUT: Final = _Same.INPUT
-"""The ``user_input`` of a ReopenChild that leaves the child's input as it is. None is an input like any other."""
+"""The ``user_input`` of a ReopenChild that keeps the child's input. None is a normal input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenChild:
-    """Begin an ended child of this task again. For workers only.
+    """Restart an ended child of this task. For workers only.
 
     Refused (CONFLICT) unless it is a child of this task, has ended, and still has this revision.
 
-    The child becomes pending and has no outcome, no attempts and no deaths any more. A request to cancel it is over,
-    and nothing is being undone. Its fence, its idempotency key and whether it must undo stay.
+    The child becomes pending. Its outcome, attempts, deaths and cancel request are cleared, and it is no longer being
+    undone. Its fence, its idempotency key and ``must_undo`` stay.
     """
 
     child_id: str
     revision: int
-    """Of the child, as the parent saw it last."""
+    """Of the child, as the parent last read it."""
     reason: str
     new_round: bool = False
-    """True: a new round of the child. False: it goes on in its round."""
+    """True: a new round of the child. False: it continues in its round."""
     feedback: str | None = None
     """In a new round it becomes the child's feedback, also when None. In the same round it is ignored."""
     user_input: JsonValue = SAME_INPUT
-    """Anything else replaces the child's input. Only with ``new_round``."""
+    """Any other value replaces the child's input. Only with ``new_round``."""
     deadline: datetime | None = None
     """Becomes the child's deadline, also when None."""
     available_at: datetime | None = None
-    """Not claimed before; None is now."""
+    """The child is not claimed before this time; None is now."""
     lines: tuple[Step, ...] = ()
-    """Written to the child's journal, as WriteStep would: for the steps that ended it."""
+    """Written to the child's journal, like WriteStep, for the steps that ended it."""
 
     def __post_init__(self) -> None:
-        """Refuse what no store could hold, and other input for a round that is under way."""
+        """Reject values that a store could not hold, and new input for the current round."""
         check_name("child id", self.child_id)
         check_integer("the revision of the child", self.revision, lowest=1)
         check_text("reason", self.reason)
@@ -264,18 +264,18 @@ class ReopenChild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InheritKeys:
-    """Give a task that was never claimed the form of the keys it inherits, for a fork. Changes nothing later."""
+    """For a fork: set the form of the keys it inherits. It has no effect once the task was claimed."""
 
     key_form: int
 
     def __post_init__(self) -> None:
-        """Refuse a form that no journal has."""
+        """Reject an unknown form of keys."""
         check_integer("the form of the keys", self.key_form, lowest=FLAT_KEYS, highest=SCOPED_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emit:
-    """Append an event to a channel and wake who waits for it."""
+    """Append an event to a channel and wake the tasks that wait for it."""
 
     channel: str
     payload: JsonValue
@@ -286,7 +286,7 @@ class Emit:
 class RequireQuiet:
     """Refused (CONFLICT) if the channel has an event with a number above ``after``, or had one that was pruned.
 
-    So that a task ends only if nobody sent it anything since it last looked: an event comes before this Commit, which
+    With it a task ends only if no message arrived since its last read. An event comes either before this Commit, which
     is then refused, or after it.
     """
 
@@ -294,37 +294,37 @@ class RequireQuiet:
     after: int
 
     def __post_init__(self) -> None:
-        """Refuse a position nobody can be at."""
+        """Reject a position that cannot exist."""
         check_name("channel", self.channel)
         check_integer("the event it was read up to", self.after, lowest=0)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkArtifact:
-    """Note that this task uses a stored artifact."""
+    """Record that this task uses a stored artifact."""
 
     link: ArtifactLink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancel:
-    """Ask the task's worker to stop at the next durable point. Moves nothing by itself."""
+    """Ask the task's worker to stop at the next durable point. It does not change the state."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RequireUndo:
-    """Note whether completed steps must be compensated should the task fail, so that no sweep just fails it."""
+    """Record whether completed steps must be compensated if the task fails, so that no sweep simply fails it."""
 
     required: bool
     begun: bool = False
-    """The undoing is under way: from here on the task's deadline wakes nobody any more."""
+    """The undoing has begun: the task's deadline no longer wakes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome:
-    """Replace result and error without a change of state, for tasks that are driven by hand."""
+    """Replace result and error without a change of state, for tasks that a person drives by hand."""
 
     result: JsonValue = None
     error: JsonValue = None
@@ -332,10 +332,10 @@ class WriteOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Note that the task only waits although it keeps its worker, or that it works again. For workers only.
+    """Record that the task only waits although it keeps its worker, or that it works again. For workers only.
 
-    Once it has rested for QUIET_FOR, the death of its worker does not count as a death of the task. The note ends with
-    the lease.
+    After it has rested for QUIET_FOR, the death of its worker does not count as a death of the task. The record ends
+    with the lease.
     """
 
     resting: bool
@@ -343,23 +343,23 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class ShareWorker:
-    """Note that a suspect has other tasks beside it, so that its worker's death is not its alone. For workers only."""
+    """Record that a suspect shares its worker: if that worker dies, other tasks may be the cause. For workers only."""
 
     acquitted: bool = False
-    """It ran alone for long, and nothing happened: the deaths behind it are forgotten."""
+    """It ran alone for long without harm: its earlier deaths no longer count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the lease back, also where the Move (or its absence) would keep it. For workers only."""
+    """Release the lease, even where the Move (or its absence) would keep it. For workers only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """Change the state. Refused (ILLEGAL_MOVE) by the table, (LEASED) to outsiders while a worker holds the task.
 
-    A worker's move to anything but running or review gives the lease back. Moving to waiting stores ``waits``; if one
-    of them is already true, the task goes straight on to pending.
+    A worker's move to any state but running or review releases the lease. A move to waiting stores ``waits``; if one of
+    them is already fulfilled, the task goes straight to pending.
     """
 
     to: TaskState
@@ -367,7 +367,7 @@ class Move:
     result: JsonValue = None
     error: JsonValue = None
     available_at: datetime | None = None
-    """For pending: not before."""
+    """For pending: the task is not claimed before this time."""
     deadline: datetime | None = None
     """For pending: the task's new deadline; None keeps the one it has."""
     waits: tuple[Wait, ...] = ()
@@ -376,7 +376,7 @@ class Move:
     feedback: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a state that is none, and a time without a zone."""
+        """Reject an unknown state, and a time without a zone."""
         check_member("the state to move to", self.to, TaskState)
         check_moment("available_at", self.available_at)
         check_moment("deadline", self.deadline)

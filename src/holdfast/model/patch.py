@@ -1,7 +1,7 @@
 """StatePatch: the only way an AgentState changes.
 
-A patch says what is new ("append these facts, replace the plan, this question is resolved"); ``apply`` is pure, so a
-state can always be folded again from the patches in the journal.
+A patch names the changes ("append these facts, replace the plan, this question is resolved"). ``apply`` is pure, so a
+state can always be computed again from the patches in the journal.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _SEQUENCES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatePatch:
-    """One change of an AgentState. What is empty or None is left as it is."""
+    """One change of an AgentState. A field that is empty or None changes nothing."""
 
     append_facts: tuple[KnownFact, ...] = ()
     replace_plan: tuple[str, ...] | None = None
     add_questions: tuple[str, ...] = ()
     resolve_questions: tuple[str, ...] = ()
     add_artifacts: tuple[ArtifactRef, ...] = ()
-    """One with an id that is known already takes the other's place."""
+    """An artifact with a known id replaces the earlier one."""
     set_flags: tuple[str, ...] = ()
     clear_flags: tuple[str, ...] = ()
     current_step: str | None = None
-    """The empty string says that no step is current any more."""
+    """The empty string means that no step is current any more."""
     complete_steps: tuple[str, ...] = ()
     goal: str | None = None
     constraints: Constraints | None = None
     budget: Budget | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a patch that contradicts itself; keep lists as tuples, which cannot change any more."""
+        """Reject a patch that contradicts itself; keep lists as tuples, which cannot change."""
         for name in _SEQUENCES:
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, as_tuple(name, given))
@@ -53,7 +53,7 @@ class StatePatch:
             ("question", self.add_questions, self.resolve_questions),
         ):
             if both := [text for text in one if text in other]:
-                raise InvalidValue(f"the patch both adds and removes the {name} {both[0]!r}; decide for one")
+                raise InvalidValue(f"the patch both adds and removes the {name} {both[0]!r}; choose one of the two")
 
     @property
     def is_empty(self) -> bool:
@@ -93,9 +93,9 @@ class StatePatch:
 
 
 def apply(state: AgentState, patch: StatePatch) -> AgentState:
-    """Return the state after ``patch``. Saying again what the state says already changes nothing.
+    """Return the state after ``patch``. Adding what the state already holds changes nothing.
 
-    Where facts take more room than a state has, the oldest leave it.
+    If the facts take more room than a state has, the oldest are dropped.
     """
     for question in patch.resolve_questions:
         if question not in state.open_questions:
@@ -118,9 +118,9 @@ def apply(state: AgentState, patch: StatePatch) -> AgentState:
 
 
 def absorb(state: AgentState, patch: StatePatch) -> AgentState:
-    """Return the state after a patch that was stored: nobody can refuse it any more.
+    """Return the state after a patch that is already stored, and so can no longer be rejected.
 
-    Two who patch at the same time may resolve the same question; the second is right all the same.
+    Two patches made at the same time may resolve the same question; the second one is valid too.
     """
     gone = [question for question in patch.resolve_questions if question not in state.open_questions]
     if gone:
@@ -130,7 +130,7 @@ def absorb(state: AgentState, patch: StatePatch) -> AgentState:
 
 
 def _once(present: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
-    """Append what is not there yet. What was doubled before stays: it is not this patch's to mend."""
+    """Append the texts that are not there yet. Earlier duplicates stay: this patch did not make them."""
     result = list(present)
     for text in added:
         if text not in result:
@@ -141,7 +141,7 @@ def _once(present: Iterable[str], added: Iterable[str]) -> tuple[str, ...]:
 def _append_facts(present: tuple[KnownFact, ...], added: tuple[KnownFact, ...]) -> tuple[KnownFact, ...]:
     if not added:
         return present
-    # Only against facts with the same key: comparing as JSON, because to Python 1 and True are the same value.
+    # Compare only facts with the same key, and compare as JSON: in Python, 1 equals True.
     keys = {fact.key for fact in added}
     known = {canonical(fact.to_json()) for fact in present if fact.key in keys}
     result = list(present)

@@ -1,7 +1,7 @@
 """Payloads: typed values inside a task's record, where people and other programs read plain JSON.
 
-A value that is plain JSON stands there as it is: ``"billing"``. One that is not (a datetime, a dataclass) stands there
-as the codec's envelope, ``{"data": ..., "schema": 1, ...}``; so does plain data that looks like such an envelope.
+A value that is plain JSON is stored unchanged: ``"billing"``. Any other value (a datetime, a dataclass) is stored as
+the codec's envelope, ``{"data": ..., "schema": 1, ...}``; so is plain data that looks like such an envelope.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST: Final = frozenset({"data", "schema", "tags", "typed"})
 
 
 def to_json(value: object, as_type: object = Any, *, name: str = "value") -> JsonValue:
-    """Return the JSON to store for ``value``; a CodecError if it would not come back the same."""
+    """Return the JSON to store for ``value``; CodecError if it could not be restored exactly."""
     plain = write_plain(value, DEFAULT_LIMITS)
     if plain is not None and not _is_envelope(value):
         DEFAULT_LIMITS.check_size(len(plain), name)
@@ -37,7 +37,7 @@ def from_json(data: JsonValue, as_type: object = Any, *, name: str = "value") ->
 
 
 def plain(data: JsonValue) -> JsonValue:
-    """Return stored data as people and other programs read it: without the codec's envelope around it."""
+    """Return stored data for people and other programs: without the codec's envelope."""
     return data["data"] if _is_envelope(data) else data
 
 

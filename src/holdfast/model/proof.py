@@ -1,12 +1,12 @@
-"""Which errors prove that nothing happened. Everything else leaves it open.
+"""Which errors prove that nothing happened. After any other error it is unknown.
 
-A refused connection was never sent a request. A reset, a timeout, an answer that could not be read come after that
-point. So may a refused connection: that of a redirect which a library follows after the server did the work, or of a
-retry after the first request was lost. Therefore an error of connecting is proof only if its route shows that it
-belongs to the first request, and if nothing stands behind it but the reasons why there was no connection.
+If the connection was refused, no request was sent. A reset, a timeout or an unreadable answer comes after the request.
+A refused connection can come later too: from a redirect that a library follows after the server did the work, or from a
+retry after the first request was lost. Therefore a connection error is proof only if its route shows that it belongs to
+the first request, and if all errors behind it only explain why there was no connection.
 
-What the function did before it asked the library cannot be seen. The rule holds for a function that makes one request;
-one that makes two should be two steps.
+It cannot be seen what the function did before it called the library. The rule holds for a function that makes one
+request; a function that makes two should be two steps.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from holdfast.model.errors import NotHappened
 from holdfast.model.retry import ErrorKind, matches
 from holdfast.model.route import is_straight
 
-# Known by name where possible: none of these modules is needed here.
+# By name where possible, so that these modules need not be imported here.
 _PLAIN: tuple[ErrorKind, ...] = (ConnectionRefusedError, "socket.gaierror")
-"""What the operating system says. It has no reason behind it that another error could name."""
+"""Errors of the operating system. They have no deeper cause."""
 
 _NO_CONNECTION: tuple[ErrorKind, ...] = (
     *_PLAIN,
@@ -41,16 +41,16 @@ _TRANSLATED: tuple[ErrorKind, ...] = (
     "httpcore2.ConnectError",
     "httpcore2.ConnectTimeout",
 )
-"""What libraries make of an error of connecting while they handle it. They do not always name it as the cause."""
+"""Errors that libraries raise for a connection error. They do not always name that error as the cause."""
 
 _BENEATH: tuple[ErrorKind, ...] = (*_TRANSLATED, "httpcore.UnsupportedProtocol", "httpcore2.UnsupportedProtocol")
-"""What libraries use inside. An author does not see them alone."""
+"""Errors that libraries use internally. The step's author sees them only behind another error."""
 
 _CANCELLED: tuple[ErrorKind, ...] = ("asyncio.exceptions.CancelledError",)
-"""How a timeout of asyncio ends what it waits for."""
+"""An asyncio timeout ends what it waits for with this error."""
 
 _REASONS: tuple[ErrorKind, ...] = (OSError, BaseExceptionGroup, *_CANCELLED)
-"""What a library may name as the cause of a connection that did not come about."""
+"""Errors that a library may name as the cause of a failed connection."""
 
 _WRAPPERS: tuple[ErrorKind, ...] = (
     "urllib.error.URLError",
@@ -61,9 +61,9 @@ _WRAPPERS: tuple[ErrorKind, ...] = (
 
 
 def proves_absence(error: BaseException, declared: tuple[ErrorKind, ...] = (), *, author: str = "") -> bool:
-    """Say whether this error means for certain that the call did nothing.
+    """Return whether this error proves that the call did nothing.
 
-    ``declared`` are the errors that the step's author knows; ``author`` is the module of the task's function.
+    ``declared`` are the errors that the step's author named; ``author`` is the module of the task's function.
     """
     if matches(error, (NotHappened, *declared)):
         return True
@@ -87,9 +87,9 @@ def _wrapped(error: BaseException) -> BaseException | None:
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """Return the error and all that stand behind it, each with whether it only tells why there was no connection.
+    """Yield the error and all errors behind it, each with whether it only explains why there was no connection.
 
-    An error of another kind is that of an earlier try: a request that was made, and lost.
+    An error of another kind belongs to an earlier try: a request that was made and lost.
     """
     seen: set[int] = set()
     behind: list[tuple[BaseException | None, bool]] = [(error, False)]
@@ -104,7 +104,7 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
 
 
 def _implies(error: BaseException) -> bool:
-    """Say whether what stands behind an error, not named as its cause, is its reason all the same."""
+    """Return whether the context of an error is its reason, although it is not named as the cause."""
     if matches(error, _TRANSLATED):
         return True
     context = error.__context__

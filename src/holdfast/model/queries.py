@@ -1,4 +1,4 @@
-"""What can be asked of a store: filters, pages, counts, a task with its whole journal, and how the store itself is."""
+"""Queries on a store: filters, pages, counts, a task with its whole journal, and the health of the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 
 class Noun(StrEnum):
-    """What has an id that people type."""
+    """The kinds of things with an id that people type."""
 
     TASK = "task"
     APPROVAL = "approval"
@@ -45,7 +45,7 @@ class TaskFilter:
     created_after: datetime | None = None
     created_before: datetime | None = None
     ended_before: datetime | None = None
-    """A task that has not ended never fits."""
+    """A task that has not ended never matches."""
     text: str | None = None
     """Found, ignoring case, in the name, agent, key or input."""
 
@@ -62,12 +62,12 @@ class Page(Generic[Item]):
 
     items: tuple[Item, ...]
     next: str | None
-    """Pass as ``after`` to go on; None on the last page. Rows that appear meanwhile never shift a page."""
+    """Pass it as ``after`` for the next page; None on the last page. New rows never shift a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A task with everything a worker needs to go on with it, read in one round trip at one moment."""
+    """A task with everything a worker needs to continue it, read in one round trip at one moment."""
 
     task: Task
     steps: tuple[Step, ...]
@@ -104,29 +104,29 @@ class QueueCounts:
     waiting: int
     review: int
     oldest_ready_at: datetime | None
-    """Since when the one that is due the longest has been due."""
+    """When the task that has been due for longest became due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """How a store is doing: what a person looks at who wonders whether it is well."""
+    """The health of a store, for a person who checks it."""
 
     backend: str
-    """In words for people: SQLite, PostgreSQL, memory, JSON files."""
+    """A name for people: SQLite, PostgreSQL, memory, JSON files."""
     version: str
-    """That of the library or of the server."""
+    """The version of the library or of the server."""
     schema: int
     """The number of the schema in the store."""
     bytes: int
-    """What it takes on disk; 0 for memory."""
+    """Its size on disk; 0 for memory."""
     rows: Mapping[str, int]
     """How many tasks, steps, events, artifacts, facts and workers are kept."""
     exact_rows: bool
-    """They were counted, and not estimated."""
+    """The rows were counted, not estimated."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that durability and speed depend on, as the database spells them."""
     oldest_snapshot_seconds: float | None = None
-    """How long ago the oldest transaction began for which the database has to keep deleted rows."""
+    """The age of the oldest transaction for which the database must keep deleted rows."""
     problems: tuple[str, ...] = ()
     """Damage that was found."""
 

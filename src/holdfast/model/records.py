@@ -11,7 +11,7 @@ from holdfast.model.ids import new_id
 from holdfast.model.task import JsonValue
 
 LONGEST_HALF_LIFE = timedelta(days=36_500)
-"""What lasts longer need not decay at all."""
+"""A fact with a longer half-life need not decay at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class PatchRecord:
     step_key: str | None = None
     """The step whose Commit carried it; None for a patch from outside."""
     round: int = 1
-    """Of the task when it was applied: with the key it says which step that was."""
+    """Of the task when it was applied: with the key it identifies the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,29 +89,29 @@ class MemoryFact:
     value: JsonValue
     id: str = field(default_factory=new_id)
     confidence: float = 1.0
-    """From 0 to 1, when it was last said or verified; see ``effective_confidence`` for what is left of it."""
+    """From 0 to 1, when it was last stated or verified; ``effective_confidence`` computes what is left of it."""
     source: str = "user"
-    """Who said it first."""
+    """Who stated it first."""
     created_at: datetime | None = None
     verified_at: datetime | None = None
-    """When it was last said again, or verified."""
+    """When it was last stated again, or verified."""
     superseded_by: str | None = None
-    """The id of the fact that took its place; None while it is live."""
+    """The id of the fact that replaced it; None while it is live."""
     half_life: timedelta | None = None
     """The time in which its confidence halves; None: it never decays."""
     verified_by: str | None = None
     relation: bool = False
-    """The value is the name of another entity, and other values may stand beside it."""
+    """The value is the name of another entity, and other values may exist beside it."""
 
     def __post_init__(self) -> None:
-        """Refuse what no store could hold."""
+        """Reject values that a store could not hold."""
         check_name("fact id", self.id)
         check_name("fact entity", self.entity)
         check_name("fact attribute", self.attribute)
         if self.relation:
             check_name("related entity", self.value)
         for what in ("source", "verified_by", "superseded_by"):
-            _check_said(f"fact {what}", getattr(self, what), optional=what != "source")
+            _check_named(f"fact {what}", getattr(self, what), optional=what != "source")
         check_moment("created_at", self.created_at)
         check_moment("verified_at", self.verified_at)
         _check_confidence(self.confidence)
@@ -124,13 +124,13 @@ class MemoryFact:
 
     @property
     def is_live(self) -> bool:
-        """Nothing has taken its place."""
+        """Whether no other fact has replaced it."""
         return self.superseded_by is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What one meter of a budget account stands at."""
+    """The amounts of one meter of a budget account."""
 
     account: str
     meter: str
@@ -141,7 +141,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Part of a budget held for one step of one attempt; at a take-over an unsettled one counts as spent."""
+    """Part of a budget held for one step of one attempt; at a take-over, an unsettled reservation counts as spent."""
 
     account: str
     meter: str
@@ -150,11 +150,11 @@ class Reservation:
     amount: int
 
 
-def _check_said(what: str, value: str | None, *, optional: bool) -> None:
+def _check_named(what: str, value: str | None, *, optional: bool) -> None:
     if value is None and optional:
         return
     if not isinstance(value, str) or not value:
-        raise InvalidValue(f"{what} is {value!r}; it has to be text that names somebody or something")
+        raise InvalidValue(f"{what} is {value!r}; it has to be text that names a person or a thing")
     check_text(what, value)
 
 

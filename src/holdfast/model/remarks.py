@@ -1,7 +1,7 @@
-"""Remarks: the texts in a Commit that say what went wrong and why, as opposed to the data of tasks.
+"""Remarks: the texts in a Commit that explain what went wrong and why, as opposed to the data of tasks.
 
-This is the door of the journal. A Commit has no remark with a credential in it, whatever made the Commit. Arguments,
-results, facts and other data belong to the application and are never changed.
+Every Commit passes here before the journal, so no remark contains a known credential. Arguments, results, facts and
+other data belong to the application and are never changed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _NAMES: Final = frozenset({"type", "types", "steps"})
 def redact_operations(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """Return the operations without credentials in their remarks; the same object where there are none."""
     if not knows_any():
-        return operations  # as nearly always; a Commit is made for every step
+        return operations  # the usual case, kept fast: every step makes a Commit
     found = [(_REDACTIONS[type(op)](op) if type(op) in _REDACTIONS else op) for op in operations]
     is_same = all(now is before for now, before in zip(found, operations, strict=True))
     return operations if is_same else tuple(found)
 
 
 def redact_failure(data: JsonValue) -> JsonValue:
-    """Return a stored failure without credentials in its words. Names of steps and of errors are what code goes by."""
+    """Return a stored failure without credentials in its texts. Names of steps and errors stay: code uses them."""
     match data:
         case str():
             return redacted(data)
@@ -64,7 +64,7 @@ def _text(value: str | None) -> str | None:
 
 
 def _changed(operation: T, **fields: Any) -> T:  # noqa: ANN401 - each field has a type of its own
-    """Return the operation with these fields, or itself if they are what it has."""
+    """Return the operation with these fields, or the same object if nothing changes."""
     changes = {name: value for name, value in fields.items() if value != getattr(operation, name)}
     return replace(operation, **changes) if changes else operation  # type: ignore[type-var]
 

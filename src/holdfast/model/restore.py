@@ -1,4 +1,4 @@
-"""Build typed values from plain data, by a type annotation the caller holds. Never by a name found in data."""
+"""Build typed values from plain data, by a type annotation of the caller. Never by a name found in data."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _PLAIN: Final = frozenset({str, int, float, bool})
 
 
 class _NotCheckable(CodecError):
-    """An annotation that pydantic can make nothing of."""
+    """An annotation that pydantic cannot use."""
 
 
 def fit(value: object, as_type: object, *, name: str = "value") -> Any:  # noqa: ANN401 - an annotation and its value
-    """Return an argument as its parameter's annotation wants it; a CodecError if it cannot be made that.
+    """Return an argument converted to its parameter's annotation; CodecError if that is not possible.
 
-    The rules are pydantic's. What its annotation says nothing about, or nothing that can be checked, stays as it is.
+    The rules are pydantic's. A value with no annotation, or one that cannot be checked, stays unchanged.
     """
     kind = type(value)
     if as_type is Any or (kind is as_type and kind in _PLAIN):
-        return value  # also so that pydantic is not imported for it
+        return value  # this also avoids the import of pydantic
     try:
         fitting = restore(value, as_type, name=name)
     except _NotCheckable:
         return value
     if isinstance(fitting, Iterator) and not isinstance(value, Iterator):
-        # Of an Iterable, pydantic checks each item only when it is asked for.
+        # For an Iterable, pydantic checks each item only when it is read.
         try:
             return list(fitting)
         except ValueError as error:
@@ -43,8 +43,8 @@ def fit(value: object, as_type: object, *, name: str = "value") -> Any:  # noqa:
 def restore(value: object, as_type: object, *, name: str = "value") -> Any:  # noqa: ANN401 - an annotation and its value
     """Return ``value`` as ``as_type``: dataclasses, pydantic models, enums, unions and containers of them.
 
-    Used by the codec for what it stored, and for the arguments of tasks. Fields are found by their names as well as by
-    their pydantic aliases, because the names are how they are stored.
+    Used by the codec for stored values, and for the arguments of tasks. Fields are found by their names as well as by
+    their pydantic aliases, because they are stored under their names.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - half of holdfast's import time, for typed values only
 

@@ -1,6 +1,6 @@
 """Retry: when to try again, decided apart from doing it.
 
-``decide`` is pure: the engine brings the error, the time and a random number, and stores the answer, so that the
+``decide`` is pure: the engine passes the error, the time and a random number, and stores the answer, so that the
 schedule of a retry survives a restart.
 """
 
@@ -27,12 +27,12 @@ class RecordedError:
     """An error as the journal keeps it, after the exception itself is gone."""
 
     type_names: tuple[str, ...]
-    """The qualified names of its class and of the classes above it, most derived first."""
+    """The qualified names of its class and of its base classes, most derived first."""
     retry_after: float | None = None
 
     @classmethod
     def of(cls, error: BaseException) -> RecordedError:
-        """Return what a later decision needs to know about ``error``."""
+        """Return the part of ``error`` that a later decision needs."""
         return cls(type_names=tuple(map(qualified_name, type(error).__mro__)), retry_after=_read_retry_after(error))
 
 
@@ -42,11 +42,11 @@ class Retry:
 
     The pause before attempt n+1 is ``initial * factor ** (n - 1)``, at most ``max_delay``, then jittered: "full" draws
     from 0 to the pause, "equal" from half of it to all of it, "none" keeps it, so that ``jitter="none"`` gives 1 s,
-    2 s, 4 s, 8 s. Jitter is there because a thousand tasks that failed together should not come back together.
+    2 s, 4 s, 8 s. With jitter, a thousand tasks that failed together do not retry together.
 
-    An error that carries ``retry_after`` (seconds) is obeyed: the pause is at least that long, whatever ``max_delay``
-    says. A server that asks for more than ``max_retry_after`` ends the retries: to come back sooner than it allows
-    would be rude, to wait that long is not what this policy was made for.
+    If an error carries ``retry_after`` (seconds), the pause is at least that long, even above ``max_delay``. If a
+    server asks for more than ``max_retry_after``, the retries end: the server does not allow an earlier retry, and this
+    policy does not allow a longer wait.
     """
 
     max_attempts: int = 3
@@ -56,18 +56,18 @@ class Retry:
     jitter: Jitter = "full"
     retry_on: tuple[ErrorKind, ...] = (Exception,)
     give_up_on: tuple[ErrorKind, ...] = ()
-    """Wins over ``retry_on``."""
+    """Takes precedence over ``retry_on``."""
     max_retry_after: float = _ONE_DAY
     away_on: tuple[ErrorKind, ...] = ()
-    """Errors that say that the other side cannot be reached. A step counts them apart: see max_away.
+    """Errors that mean that the other side cannot be reached. A step counts them apart: see max_away.
 
-    A task counts all its attempts together, and allows max_away of them if the last one ended so.
+    A task counts all its attempts together, and allows max_away of them if the last one ended with such an error.
     """
     max_away: int = 60
-    """Attempts in a row that may end with an error of ``away_on``. Their pauses grow as those of other attempts do."""
+    """Attempts in a row that may end with an error of ``away_on``. Their pauses grow like those of other attempts."""
 
     def __post_init__(self) -> None:
-        """Refuse a policy that could not be followed."""
+        """Reject a policy that cannot be followed."""
         for name in ("max_attempts", "max_away"):
             count = getattr(self, name)
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -83,7 +83,7 @@ class Retry:
 
     def backoff(self, attempt: int, random: float) -> float:
         """Return the pause in seconds after failed attempt number ``attempt`` (the first is 1)."""
-        # A large exponent would overflow long after it stopped to matter.
+        # A large exponent could overflow; the pause has reached max_delay long before.
         exponent = min(attempt - 1, 1000)
         try:
             pause = min(self.initial * self.factor**exponent, self.max_delay)
@@ -122,7 +122,7 @@ def decide(
 ) -> RetryAt | GiveUp:
     """Decide what follows failed attempt number ``attempt`` (the first is 1); ``random`` is in [0, 1).
 
-    For an error of ``away_on``, ``attempt`` counts the attempts in a row that ended so.
+    For an error of ``away_on``, ``attempt`` counts the attempts in a row that ended with one.
     """
     name = error.type_names[0] if isinstance(error, RecordedError) else qualified_name(type(error))
     if matches(error, policy.give_up_on):
@@ -146,12 +146,12 @@ def decide(
 
 
 def qualified_name(kind: type) -> str:
-    """Return the name of a class as it is recorded: built-in ones without their module."""
+    """Return the name of a class as it is recorded: a built-in class without its module."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def check_kinds(name: str, kinds: Sequence[ErrorKind] | ErrorKind) -> tuple[ErrorKind, ...]:
-    """Return them as a tuple; refuse what is no exception class and no name of one."""
+    """Return the kinds as a tuple; reject anything but exception classes and their names."""
     listed = (kinds,) if isinstance(kinds, str | type) else tuple(kinds)
     for kind in listed:
         if not isinstance(kind, str) and not (isinstance(kind, type) and issubclass(kind, BaseException)):
@@ -160,7 +160,7 @@ def check_kinds(name: str, kinds: Sequence[ErrorKind] | ErrorKind) -> tuple[Erro
 
 
 def matches(error: BaseException | RecordedError, kinds: tuple[ErrorKind, ...]) -> bool:
-    """Say whether the error is of one of these kinds, or of one derived from them."""
+    """Return whether the error is of one of these kinds, or of a class derived from them."""
     if isinstance(error, RecordedError):
         names = error.type_names
     else:
@@ -178,4 +178,4 @@ def _read_retry_after(error: BaseException) -> float | None:
         return None  # some libraries use the name for something else
     if (isinstance(asked, float) and math.isnan(asked)) or asked < 0:
         return None
-    return float(min(asked, _LONGEST))  # the journal has no infinity, and a float no room for every integer
+    return float(min(asked, _LONGEST))  # the journal cannot hold infinity, and a float cannot hold every integer

@@ -9,18 +9,18 @@ class RiskLevel(StrEnum):
     """Ordered: ``read_only < write_local < external_action``."""
 
     READ_ONLY = "read_only"
-    """Looks, changes nothing."""
+    """Reads, changes nothing."""
     WRITE_LOCAL = "write_local"
-    """Changes what can be put back: files, the agent's own machine."""
+    """Changes that can be reverted: files, the agent's own machine."""
     EXTERNAL_ACTION = "external_action"
-    """Reaches others: sends, pays, deploys."""
+    """Affects others: sends, pays, deploys."""
 
     @property
     def rank(self) -> int:
         """The place in the order, from 0."""
         return list(RiskLevel).index(self)
 
-    # StrEnum would compare by letters, and put external_action lowest.
+    # StrEnum would compare alphabetically, and external_action would be the lowest.
     def __lt__(self, other: str) -> bool:
         return self.rank < RiskLevel(other).rank
 

@@ -1,10 +1,10 @@
 """Route: the code that an error passed on its way from where it was raised to where it was caught.
 
-HTTP libraries follow redirects and try again by themselves. The error of a second request looks like the error of the
-first one, but its traceback does not: it passes the code that follows redirects, or the same function twice, or a loop
-that has already collected an answer. A route is straight if it shows that the author's code asked a library once, and
-that the library was still busy with its first request. Code that is not known here makes a route crooked: it may have
-made a request before.
+HTTP libraries follow redirects and retry by themselves. The error of a second request looks like the error of the first
+one, but its traceback does not: it passes the code that follows redirects, or the same function twice, or a loop that
+has already collected an answer. A route is straight if it shows that the author's code called a library once, and that
+the library was still busy with its first request. Unknown code makes a route not straight: it may have made a request
+before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 _CARRIERS = frozenset(
     {"anyio", "asyncio", "concurrent", "contextlib", "functools", "holdfast", "threading", "unittest", "uvloop"}
 )
-"""Packages that only call what the author or a library hands to them, or connect. They make no request of their own."""
+"""Packages that only call what the author or a library passes to them, or connect. They make no request themselves."""
 
 _CONNECTORS = frozenset(
     {
@@ -37,7 +37,7 @@ _CONNECTORS = frozenset(
         "urllib3.util.connection",
     }
 )
-"""Modules and packages that repeat nothing but an attempt to connect."""
+"""Modules and packages that repeat only attempts to connect."""
 
 _VERBS = frozenset({"delete", "get", "head", "options", "patch", "post", "put", "request"})
 _HTTPX_CLIENT = _VERBS | {
@@ -66,7 +66,7 @@ _ONE_REQUEST: Mapping[str, frozenset[str]] = {
     "urllib3.util.retry": frozenset({"increment"}),
     "urllib3.util.util": frozenset({"reraise"}),
 }
-"""The functions on the way of a first request, by module. Redirects, retries and hooks pass others, or these twice."""
+"""The functions that a first request passes, by module. Redirects, retries and hooks pass others, or these twice."""
 
 
 def _has_no_answer(names: Mapping[str, Any]) -> bool:
@@ -75,7 +75,7 @@ def _has_no_answer(names: Mapping[str, Any]) -> bool:
 
 
 def _is_first_of_aiohttp(names: Mapping[str, Any]) -> bool:
-    # It sends what it takes for idempotent again if a connection that was kept alive breaks; the flag says "may still".
+    # aiohttp repeats an idempotent request if a kept-alive connection breaks. The flag is True until it has done so.
     is_never_repeated = names.get("method") in {"PATCH", "POST"}
     return _has_no_answer(names) and (is_never_repeated or names.get("retry_persistent_connection") is True)
 
@@ -87,13 +87,13 @@ _LOOPS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], bool]] = {
     ("httpx2._client", "_send_handling_auth"): _has_no_answer,
     ("httpx2._client", "_send_handling_redirects"): _has_no_answer,
 }
-"""Functions with a loop: whether their variables show its first round. A variable that is missing does not."""
+"""Functions with a loop: whether their variables show its first round. A missing variable counts as no."""
 
 
 def is_straight(traceback: TracebackType | None, author: str = "") -> bool:
-    """Say whether an error came straight from the first request of a known library, or from the author's own code.
+    """Return whether an error came straight from the first request of a known library, or from the author's own code.
 
-    ``author`` is the module of the task's function. Its package is the author's, also where it is installed.
+    ``author`` is the module of the task's function. Its whole package counts as the author's, even if it is installed.
     """
     in_library = False
     passed: dict[CodeType, FrameType] = {}

@@ -1,6 +1,6 @@
-"""How many bytes Commits and new tasks bring to a store, and how many of them go there together.
+"""The size in bytes of Commits and new tasks, and how many of them are sent to a store together.
 
-What is counted are payloads: everything else of them is small.
+Only payloads are counted: everything else is small.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from holdfast.model.task import JsonValue, NewTask
 Item = TypeVar("Item")
 
 BATCH_BYTES: Final = 16 << 20
-"""What one transaction should bring. PostgreSQL takes no message above 1 GB, and while a large one is encoded, sent and
-written, all the others wait. One item that is larger goes alone."""
+"""The most that one transaction should carry. PostgreSQL accepts no message above 1 GB, and all others wait while a
+large one is encoded, sent and written. An item that is larger is sent alone."""
 
 LARGEST_BYTES: Final = 256 << 20
-"""More than this in one Commit, or one submission, is refused: a database copies it several times on the way."""
+"""More than this in one Commit, or one submission, is rejected: a database copies it several times."""
 
 _to_json = msgspec.json.Encoder().encode
 
@@ -44,7 +44,7 @@ _to_json = msgspec.json.Encoder().encode
 def batches(
     items: Sequence[Item], size: Callable[[Item], int], *, most: int, most_bytes: int = BATCH_BYTES
 ) -> Iterator[Sequence[Item]]:
-    """Divide the items, in order, into batches of at most so many items and bytes, and at least one item."""
+    """Divide the items, in order, into batches of 1 to ``most`` items and, with more than 1, at most ``most_bytes``."""
     start, held = 0, 0
     for end, item in enumerate(items):
         own = size(item)
@@ -57,17 +57,17 @@ def batches(
 
 
 def commit_size(commit: Commit) -> int:
-    """Return how many bytes the payloads of a Commit take, nearly."""
+    """Return about how many bytes the payloads of a Commit take."""
     return sum(map(_operation_size, commit.operations))
 
 
 def task_size(task: NewTask) -> int:
-    """Return how many bytes the payloads of a new task take, nearly."""
+    """Return about how many bytes the payloads of a new task take."""
     return _value_size(task.user_input) + _value_size(task.result) + _value_size(task.error)
 
 
 def check_commit_size(commit: Commit) -> None:
-    """Refuse a Commit that no database takes well."""
+    """Reject a Commit that is too large for a database."""
     size = commit_size(commit)
     if size > LARGEST_BYTES:
         raise InvalidValue(
@@ -77,12 +77,12 @@ def check_commit_size(commit: Commit) -> None:
 
 
 def check_submission_size(tasks: Sequence[NewTask]) -> None:
-    """Refuse to submit more at once than a database takes well."""
+    """Reject a submission that is too large for a database."""
     size = sum(map(task_size, tasks))
     if size > LARGEST_BYTES:
         raise InvalidValue(
             f"{len(tasks)} tasks take {size:,} bytes together, and {LARGEST_BYTES:,} are allowed at once; submit them "
-            "in parts, or store large inputs as artifacts and hand over their ids"
+            "in parts, or store large inputs as artifacts and pass their ids"
         )
 
 
@@ -124,4 +124,4 @@ def _value_size(value: JsonValue) -> int:
     try:
         return len(_to_json(value))
     except (ValueError, TypeError, RecursionError):
-        return 0  # it is refused at the door of the store, in better words
+        return 0  # the store rejects it with a better message

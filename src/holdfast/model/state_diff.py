@@ -13,7 +13,7 @@ from holdfast.model.limits import child_path
 from holdfast.model.task import JsonValue
 
 _MISSING = object()
-# The order of a plan is what it says; in the other lists it only tells when things came.
+# In a plan the order has a meaning; in the other lists it only shows when items were added.
 _ORDERED = frozenset({"plan"})
 
 
@@ -27,7 +27,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One difference. ``old`` or ``new`` is None where there is none."""
+    """One difference. ``old`` is None if added, ``new`` is None if removed."""
 
     path: str
     kind: ChangeKind
@@ -49,7 +49,7 @@ class Change:
 
 
 def diff(old: AgentState, new: AgentState) -> tuple[Change, ...]:
-    """Return the differences in the order of the state's fields; empty if there is none."""
+    """Return the differences in the order of the state's fields; empty if they are equal."""
     changes: list[Change] = []
     one, other = old.to_json(), new.to_json()
     for name in AgentState.__slots__:

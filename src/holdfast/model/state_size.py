@@ -1,8 +1,8 @@
-"""How large an AgentState may become, and what changes it.
+"""How large an AgentState, a patch and a message may be.
 
-What comes through a door is refused in words if it is too large: a patch from outside, a fact, a question, a message.
-What is inside already is shortened: a tool that was called has its result, and old stores hold what they hold. The
-freshest facts stay in a state; the journal keeps all of them.
+Input from outside that is too large is rejected with an error: a patch, a fact, a question, a message. Data that exists
+already is shortened instead, such as the result of a tool that was called, or the content of an old store. The freshest
+facts stay in a state; the journal keeps all of them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ TEXT_BYTES: Final = 8_000
 """Of a question, a step of a plan, a flag, the summary of an artifact."""
 
 FACT_BYTES: Final = 16_000
-"""Of one fact of a state. A model is shown 8,000 bytes of facts where nothing else is said."""
+"""Of one fact of a state. By default a model sees 8,000 bytes of facts."""
 
 PATCH_BYTES: Final = 256_000
 """Of one patch from outside."""
 
 MESSAGE_BYTES: Final = 256_000
-"""Of one message to an agent. A longer one takes more than the whole context that a model is given by default."""
+"""Of one message to an agent. A longer one is larger than the whole default context of a model."""
 
 FACTS_BYTES: Final = 2_000_000
-"""Of all facts in a state. Beyond that the oldest leave it."""
+"""Of all facts in a state. Beyond that the oldest are dropped."""
 
 REST_BYTES: Final = 1_000_000
-"""Of all that a state holds besides its goal and its facts."""
+"""Of everything in a state except its goal and its facts."""
 
 _INSTEAD = "keep long texts as an artifact and name its id"
 _NAME_BYTES = 1_000
@@ -55,7 +55,7 @@ def check_size(what: str, text: str, most: int, instead: str = _INSTEAD) -> None
 
 
 def check_patch_size(patch: StatePatch) -> None:
-    """Refuse a patch from outside that is too large. What it takes away counts nothing."""
+    """Reject a patch from outside that is too large. What it removes does not count."""
     for name in ("replace_plan", "add_questions", "set_flags", "complete_steps"):
         for text in getattr(patch, name) or ():
             check_size(f"{name}: {_shown(text)}", text, TEXT_BYTES)
@@ -67,12 +67,13 @@ def check_patch_size(patch: StatePatch) -> None:
             check_size(f"the {field} of an artifact", getattr(artifact, field), most, "shorten it")
     for fact in patch.append_facts:
         check_size(f"the fact {_shown(fact.key)}", _written(fact), FACT_BYTES)
-    added = replace(patch, resolve_questions=(), clear_flags=(), goal=None)  # each of which is looked at by itself
+    # The goal has its own limit above, and removals do not count.
+    added = replace(patch, resolve_questions=(), clear_flags=(), goal=None)
     check_size("the patch", canonical(added.to_json()).decode(), PATCH_BYTES, "send it in parts")
 
 
 def check_growth(before: AgentState, after: AgentState) -> None:
-    """Refuse a change that lets a state grow beyond what it may hold besides its facts."""
+    """Reject a change after which a state, without its facts, would be too large."""
     if (size := _rest_of(after)) > REST_BYTES and size > _rest_of(before):
         raise InvalidValue(
             f"plan, steps, questions, flags and artifacts of the state would take {size:,} bytes, and {REST_BYTES:,} "
@@ -81,9 +82,9 @@ def check_growth(before: AgentState, after: AgentState) -> None:
 
 
 def fit_patch(patch: StatePatch, open_questions: Sequence[str] = ()) -> StatePatch:
-    """Return a patch with what is too long in it shortened in the middle.
+    """Return a patch with its long texts cut in the middle.
 
-    A question that it resolves is one of the ``open_questions``, or one that was shortened when it was added.
+    A question that it resolves is one of the ``open_questions``, or was shortened when it was added.
     """
     resolved = (one if one in open_questions else excerpt(one, max_bytes=TEXT_BYTES) for one in patch.resolve_questions)
     return replace(
@@ -112,7 +113,7 @@ def fit_fact(fact: KnownFact, most: int = FACT_BYTES) -> KnownFact:
         source=excerpt(fact.source, max_bytes=name),
         step=None if fact.step is None else excerpt(fact.step, max_bytes=name),
     )
-    while True:  # what is escaped in JSON takes up to six times its size
+    while True:  # a JSON escape takes up to six times the size of its character
         fitted = replace(shortened, value=excerpt(text, max_bytes=max(room, 64)))
         if size_of(_written(fitted)) <= most or room < 64:  # noqa: PLR2004 - the smallest excerpt
             return fitted
@@ -120,9 +121,9 @@ def fit_fact(fact: KnownFact, most: int = FACT_BYTES) -> KnownFact:
 
 
 def freshest(facts: Sequence[KnownFact], weight: Callable[[KnownFact], int] | None = None) -> tuple[KnownFact, ...]:
-    """Return the last of the facts, as many as a state holds; never none of them.
+    """Return the last facts, as many as fit into a state; at least the last one.
 
-    Asked with every fact that is added, so they are weighed quickly where no other ``weight`` is given.
+    Called for every fact that is added, so the default ``weight`` is a quick estimate.
     """
     size = 0
     for index in range(len(facts) - 1, -1, -1):
@@ -145,7 +146,7 @@ def _fit_artifact(artifact: ArtifactRef) -> ArtifactRef:
 
 
 def _weight(fact: KnownFact) -> int:
-    """Return the size of a fact, nearly: what JSON has to escape in a text takes more."""
+    """Return about the size of a fact: JSON escapes in a text take more."""
     value = size_of(fact.value) if isinstance(fact.value, str) else len(canonical(fact.value))
     return value + size_of(fact.key) + size_of(fact.source) + size_of(fact.step or "") + 100
 

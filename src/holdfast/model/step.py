@@ -10,16 +10,16 @@ from holdfast.model.checks import check_key, check_moment, check_name, check_tex
 
 
 class StepState(StrEnum):
-    """Where a step stands."""
+    """The progress of a step."""
 
     PENDING = "pending"
     """Failed and due again at ``retry_at``, or not begun."""
     RUNNING = "running"
     """Begun by the attempt with this fence; a later fence runs it again by the rules of its effect."""
     COMPLETED = "completed"
-    """Replays: its output is returned and nothing runs."""
+    """On replay its output is returned and nothing runs."""
     FAILED = "failed"
-    """Gave up; replays as the same failure if the code handled it."""
+    """Gave up; on replay it fails in the same way if the code handled the failure."""
 
 
 OVER = frozenset({StepState.COMPLETED, StepState.FAILED})
@@ -40,7 +40,7 @@ class Step:
     attempts: int = 1
     fence: int = 0
     digest: str = ""
-    """Of its arguments."""
+    """The digest of its arguments."""
     output: bytes | None = None
     error: bytes | None = None
     effect_id: str | None = None
@@ -51,7 +51,7 @@ class Step:
     """Compensated: it never replays as completed again."""
 
     def __post_init__(self) -> None:
-        """Refuse keys no store could hold."""
+        """Reject keys that a store could not hold."""
         check_key("step key", self.key)
         check_name("step kind", self.kind)
         check_text("effect id", self.effect_id)

@@ -1,7 +1,7 @@
 """The closed set of types beyond JSON that are stored exactly, each under a short tag.
 
-A tag says how to read a piece of JSON back; it is stored beside the user's data, never in it. The set is closed:
-no tag names a class, so reading stored bytes can build nothing but the types on this page.
+A tag defines how to read a piece of JSON back; it is stored beside the user's data, never in it. The set is closed:
+no tag names a class, so reading stored bytes can build only the types in this module.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def write_leaf(value: Any, path: str) -> tuple[str, str | int] | None:  # noqa: ANN401 - the type is what is found out
-    """Return the tag and the JSON of ``value`` if its exact type is one of the tagged ones."""
+    """Return the tag and the JSON of ``value`` if its exact type has a tag."""
     writer = _WRITERS.get(type(value))
     return None if writer is None else writer(value, path)
 
 
 def read_tagged(tag: str, wire: Any) -> object:  # noqa: ANN401 - JSON from a store, of any shape
-    """Return what was written as ``wire`` under ``tag``; any kind of error if it cannot have been."""
+    """Return the value that was written as ``wire`` under ``tag``; an error of any kind if ``wire`` is not valid."""
     return READERS[tag](wire)
 
 
 def _write_float(value: float, _: str) -> tuple[str, str] | None:
-    # Only the floats JSON has no number for; "float" as a type is plain.
+    # Only the floats that JSON has no number for; other floats are plain JSON.
     return None if math.isfinite(value) else ("float", repr(value))
 
 
@@ -63,7 +63,7 @@ def _read_datetime(wire: str) -> datetime:
         raise ValueError(f"the time zone {key!r} is not known on this machine; pip install tzdata") from error
     instant = datetime.fromisoformat(text)
     local = instant.replace(tzinfo=zone, fold=fold)
-    # If the zone's rules changed since it was written, the instant is the truth and not the time on the wall.
+    # If the zone's rules changed since it was written, keep the instant, not the local time.
     return local if local.utcoffset() == instant.utcoffset() else instant.astimezone(zone)
 
 
@@ -80,7 +80,7 @@ def _check_fixed_offset(value: datetime | time, path: str) -> None:
     zone = value.tzinfo
     if zone is None:
         return
-    # pydantic's parser makes an offset type of its own, equal to the standard one it comes back as.
+    # pydantic's parser makes its own offset type, which equals the standard type that is restored.
     fixed = type(zone) is timezone or type(zone).__module__.startswith("pydantic_core")
     offset = zone.utcoffset(None) if fixed else None
     if offset is None:
@@ -97,7 +97,7 @@ def _check_fixed_offset(value: datetime | time, path: str) -> None:
 
 
 def _read_map(wire: list[list[Any]]) -> dict[Any, Any]:
-    mapping = {key: value for key, value in wire}  # noqa: C416 - unpacking refuses what is not a pair
+    mapping = {key: value for key, value in wire}  # noqa: C416 - unpacking rejects what is not a pair
     if len(mapping) != len(wire):
         raise ValueError("holds a key twice")
     return mapping
@@ -142,4 +142,4 @@ READERS: Final = MappingProxyType[str, Callable[[Any], object]](
         "map": _read_map,
     }
 )
-"""Every tag there is, and how it is read."""
+"""All tags, and how each is read."""

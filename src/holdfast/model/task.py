@@ -1,4 +1,4 @@
-"""Task: one piece of work somebody asked for."""
+"""Task: one piece of work that a user, a parent or a schedule asked for."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ JsonValue: TypeAlias = Any
 
 DEFAULT_QUEUE = "default"
 NO_AGENT = "default"
-"""The agent id of a task that was submitted by a process which does not know its definition."""
+"""The agent id of a task that was submitted by a process that does not have its definition."""
 
 MANUAL = "manual"
 """The name of tasks that are driven by hand through ``save``; no worker registers it, so none claims them."""
 
 HANDOVER = "handover"
-"""The name of tasks that are for agents outside: whoever claims one works on it under a lease, without a definition."""
+"""The name of tasks for agents outside: the agent that claims one works on it under a lease, without a definition."""
 
 AGEING = timedelta(minutes=10)
-"""How much older a task must be to overtake one whose priority is higher by one."""
+"""How much older a task must be to overtake a task whose priority is higher by 1."""
 
 MAX_PRIORITY = 1_000_000
-"""Nineteen years of waiting: more could not be told apart from the end of time."""
+"""Worth nineteen years of waiting; the result must stay inside the range of dates."""
 
 MAX_ROUND = 1 << 20
-"""So many rounds of positions fit into the databases' 64 bits."""
+"""The positions of this many rounds fit into the databases' 64 bits."""
 
 FLAT_KEYS, SCOPED_KEYS = 1, 2
-"""Forms of the keys in a journal. Flat: a step inside another one is named like any other step. Scoped: its key begins
+"""Forms of the keys in a journal. Flat: a step inside another step is named like any other step. Scoped: its key begins
 with the key of the step around it."""
 
 _SEARCHED_INPUT = 500
@@ -42,7 +42,7 @@ _SEARCHED_INPUT = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task as it is stored. Survives everything; only a Commit, a claim or a sweep changes it."""
+    """A task as it is stored. Only a Commit, a claim or a sweep changes it."""
 
     id: str = field(default_factory=new_id)
     name: str = MANUAL
@@ -59,11 +59,11 @@ class Task:
 
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    """Higher first; ageing keeps low ones from starving."""
+    """Higher first; ageing keeps tasks with a low priority from starving."""
     key: str | None = None
     """Idempotency key, unique per name while the task is kept."""
     available_at: datetime | None = None
-    """Not claimed before."""
+    """It is not claimed before this time."""
     deadline: datetime | None = None
     schedule: str | None = None
     parent_id: str | None = None
@@ -71,15 +71,15 @@ class Task:
     round: int = 1
     """Steps of an earlier round do not replay, except completed ``once`` effects."""
     attempts: int = 0
-    """Tries that ended badly: a retry or a rejection counts one, a suspension or a dead worker none."""
+    """Failed tries: a retry or a rejection counts 1, a suspension or a dead worker 0."""
     deaths: int = 0
     """Workers that died while holding this task."""
     lone_deaths: int = 0
-    """Those of them that died while running nothing else: only these condemn a task as poison."""
+    """Of these, the workers that ran nothing else: only these deaths make a task poison."""
     feedback: str | None = None
     """Why the last round was rejected."""
     cancel_requested: str | None = None
-    """Why somebody wants it stopped; its worker stops at the next durable point."""
+    """Why a cancel was requested; its worker stops at the next durable point."""
     must_undo: bool = False
     """Completed steps must be compensated if it fails: its deadline wakes it instead of failing it."""
 
@@ -94,7 +94,7 @@ class Task:
     version: int = 0
     """The version of its AgentState: how many patches were applied."""
     key_form: int = 0
-    """The form of the keys in its journal: 0 before its first claim, then the one of the worker that claimed it."""
+    """The form of the keys in its journal: 0 before its first claim, then the form of the worker that claimed it."""
     resting: bool = False
     """It only waits, although it keeps its worker: it has no slot there, and a death of that worker does not count."""
 
@@ -118,15 +118,15 @@ class NewTask:
     """Limits per meter of the account opened under this task's id; a missing meter is unlimited."""
     actor: str = "submit"
     state: TaskState = TaskState.PENDING
-    """Only ``save`` and a fork give another one: a task recorded by hand begins where the hand put it, and a fork
-    is not claimed before its past is there."""
+    """Only ``save`` and a fork use another state: a task recorded by hand begins in the state that its user gives, and
+    a fork is not claimed before its past is copied."""
     round: int = 1
-    """Only a fork begins in a later one: it shares those before."""
+    """Only a fork begins in a later round: it shares the earlier ones."""
     result: JsonValue = None
     error: JsonValue = None
 
     def __post_init__(self) -> None:
-        """Refuse names no store could hold."""
+        """Reject names that a store could not hold."""
         check_name("task id", self.id)
         check_name("task name", self.name)
         check_name("task agent_id", self.agent_id)
@@ -146,7 +146,7 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """What became of one submission."""
+    """The result of one submission."""
 
     task_id: str
     created: bool
@@ -156,15 +156,15 @@ class Submitted:
 
 
 def rank(available_at: datetime, priority: int) -> datetime:
-    """Order the queue: earlier first, each point of priority worth ``AGEING`` of waiting.
+    """Return the moment by which the queue is ordered: each point of priority counts as ``AGEING`` of waiting.
 
-    Static, so that it can be indexed: a task that waits long enough overtakes by itself.
+    It never changes, so it can be indexed: a task that waits long enough overtakes others without any update.
     """
     return available_at - priority * AGEING
 
 
 def search_text(*, name: str, agent_id: str, key: str | None, user_input: str) -> str:
-    """Return what a text query looks at, folded once here so that all stores agree on case."""
+    """Return the text that a text query searches, case-folded here so that all stores agree."""
     return _folded(" ".join((name, agent_id, key or "", user_input[:_SEARCHED_INPUT])))
 
 

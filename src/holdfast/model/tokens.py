@@ -1,4 +1,4 @@
-"""How much room a text takes in front of a model: its bytes, which are exact, and its tokens, which are estimated."""
+"""How much room a text takes in a model's context: its bytes (exact) and its tokens (estimated)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from holdfast.model.utf8 import encode
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate how many tokens a model reads in ``text``, rather too many than too few: tokenizers differ.
+    """Estimate how many tokens a model reads in ``text``; too many rather than too few, because tokenizers differ.
 
     Two tokens for seven bytes of ASCII (English and code take about that or less), one for two bytes of anything else
     (one for a Cyrillic letter, one and a half for a Chinese character, two for an emoji). Dense ASCII, such as base64,
-    can take more than this says. Texts estimated one by one are never less than estimated together.
+    can take more than this. The sum of the estimates of several texts is never below the estimate of all in one.
     """
     size = len(encode(text))
     ascii_bytes = size if text.isascii() else sum(character < "\x80" for character in text)
@@ -44,13 +44,13 @@ class ContextRoom:
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a room of less than nothing."""
+        """Reject a negative limit."""
         for name, limit in (("max_bytes", self.max_bytes), ("max_tokens", self.max_tokens)):
             if limit is not None:
                 check_integer(name, limit, lowest=0)
 
     def holds(self, size: TextSize) -> bool:
-        """Tell whether ``size`` fits, in bytes and in tokens."""
+        """Return whether ``size`` fits, in bytes and in tokens."""
         return (self.max_bytes is None or size.bytes <= self.max_bytes) and (
             self.max_tokens is None or size.tokens <= self.max_tokens
         )

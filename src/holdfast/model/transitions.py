@@ -1,7 +1,7 @@
 """The life of a task: the one table of allowed moves.
 
 The engine, both SQL schemas (a test compares their CHECK constraints with it) and the diagram in the docs
-are driven by ``MOVES``, and by ``MOVES_BY_PARENT`` for the one move that only a parent makes. Nothing else decides
+are driven by ``MOVES``, and by ``MOVES_BY_PARENT`` for the one move that only a parent makes. Only these tables decide
 whether a task may go from one state to another.
 """
 
@@ -18,30 +18,30 @@ from holdfast.model.errors import IllegalMove
 
 
 class TaskState(StrEnum):
-    """Where a task stands, and who moves it on."""
+    """The states of a task, and who moves it out of each."""
 
     PENDING = "pending"
     """In the queue. A worker's claim moves it to running; its deadline fails it."""
 
     RUNNING = "running"
-    """Leased by one worker, whose Commits move it on. When that lease expires, whoever sweeps next returns it
+    """Leased by one worker, whose Commits move it on. When that lease expires, the next sweep of any process returns it
     to pending. A task saved by hand may be running with no lease; then only a person moves it."""
 
     WAITING = "waiting"
     """Waits for an approval, an answer, a timer, an event, a child or more budget, and holds no worker.
-    Whoever brings the awaited thing moves it to pending; its deadline fails it."""
+    The call that brings the awaited thing, or a sweep, moves it to pending; its deadline fails it."""
 
     REVIEW = "review"
-    """The work is done and a verifier looks at it, under the same or a new lease."""
+    """The work is done and a verifier checks it, under the same or a new lease."""
 
     COMPLETED = "completed"
-    """Done and, if it has a verifier, verified. Final, unless its parent begins it again."""
+    """Done and, if it has a verifier, verified. Final, unless its parent restarts it."""
 
     FAILED = "failed"
-    """Given up. Final until a person retries or resumes it, or its parent begins it again."""
+    """Given up. Final until a person retries or resumes it, or its parent restarts it."""
 
     CANCELLED = "cancelled"
-    """Stopped by a person or a parent. Final, unless its parent begins it again."""
+    """Stopped by a person or a parent. Final, unless its parent restarts it."""
 
     @property
     def is_terminal(self) -> bool:
@@ -52,7 +52,7 @@ class TaskState(StrEnum):
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
 
 KEEPS_LEASE = frozenset({TaskState.RUNNING, TaskState.REVIEW})
-"""Where a worker may move its task and go on holding it; with any other Move it lets go."""
+"""A worker that moves its task to one of these keeps the lease; any other Move releases it."""
 OPEN = frozenset(TaskState) - TERMINAL
 
 _P, _R, _W, _V = TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW
@@ -78,14 +78,14 @@ MOVES: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
             _X: "cancelled",
         },
         _C: {},
-        _F: {_P: "retried or resumed by hand, or begun again by its parent"},
+        _F: {_P: "retried or resumed by hand, or restarted by its parent"},
         _X: {},
     }
 )
 """From each state, the states it may move to and what such a move means."""
 
 MOVES_BY_PARENT: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
-    {_C: {_P: "begun again by its parent"}, _X: {_P: "begun again by its parent"}}
+    {_C: {_P: "restarted by its parent"}, _X: {_P: "restarted by its parent"}}
 )
 """What only the Commit of a parent that holds its own lease may do to a child (ReopenChild), beside ``MOVES``."""
 
@@ -115,17 +115,17 @@ class Transition:
 
 
 def is_legal(source: TaskState, target: TaskState, *, by_parent: bool = False) -> bool:
-    """Say whether the table allows this move; ``by_parent``: also if only a parent may make it."""
+    """Return whether the table allows this move; with ``by_parent``, also a move that only a parent may make."""
     return target in MOVES[source] or (by_parent and target in MOVES_BY_PARENT.get(source, ()))
 
 
 def check_move(task_id: str, source: TaskState, target: TaskState, *, by_parent: bool = False) -> None:
-    """Raise IllegalMove, naming what is allowed instead, unless the table allows this move."""
+    """Raise IllegalMove unless the table allows this move; the error names the allowed moves."""
     if not is_legal(source, target, by_parent=by_parent):
         raise IllegalMove(illegal_move_message(task_id, source, target))
 
 
 def illegal_move_message(task_id: str, source: TaskState, target: TaskState) -> str:
-    """Say what is wrong with the move and which moves are open."""
+    """Return the error message for a move that is not allowed, with the allowed moves."""
     allowed = ", ".join(sorted(MOVES[source])) or "nothing: that state is final"
     return f"task {task_id} is {source} and cannot become {target}; from {source} it may become {allowed}"

@@ -1,4 +1,4 @@
-"""UTF-8 that is cut, strange or no text at all."""
+"""UTF-8 that is cut, damaged or not text at all."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ _JUDGED = 8000
 
 
 def encode(text: str) -> bytes:
-    """Return the UTF-8 of ``text``. A lone surrogate, which models do write, takes three bytes and comes back."""
+    """Return the UTF-8 of ``text``. A lone surrogate, which models do write, takes three bytes and is restored."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def decode(data: bytes) -> str:
-    """Return the text that was encoded; UnicodeDecodeError if it is none."""
+    """Return the text that was encoded; UnicodeDecodeError if it is not valid."""
     return data.decode("utf-8", "surrogatepass")
 
 
 def decode_anything(data: bytes) -> str:
-    """Return ``data`` as text that takes no more room than it, with a question mark for what is none."""
+    """Return ``data`` as text that is no larger, with a question mark for each part that is not valid UTF-8."""
     return data.decode("utf-8", "replace").replace(_STRANGE, "?").replace("\0", "?")
 
 
 def is_text(data: bytes) -> bool:
-    """Guess from the beginning of ``data`` whether it is for people to read: no NUL, and hardly anything but UTF-8.
+    """Guess from the beginning of ``data`` whether people can read it: no NUL, and almost only valid UTF-8.
 
-    A log with a few bytes in an older encoding is text. An image is none, nor is UTF-16.
+    A log with a few bytes in an older encoding is text. An image or UTF-16 is not.
     """
     shown = drop_cut_end(drop_cut_start(data[:_JUDGED])).decode("utf-8", "replace")
     return "\0" not in shown and shown.count(_STRANGE) * 10 <= len(shown)
 
 
 def drop_cut_end(data: bytes) -> bytes:
-    """Drop a character at the end that is not whole."""
+    """Drop an incomplete character at the end."""
     for back in range(1, min(_LONGEST_CHARACTER, len(data) + 1)):
         byte = data[-back]
         if byte >= _BEGINS:
@@ -45,7 +45,7 @@ def drop_cut_end(data: bytes) -> bytes:
 
 
 def drop_cut_start(data: bytes) -> bytes:
-    """Drop what is left of a character whose beginning was cut off."""
+    """Drop the rest of a character whose beginning was cut off."""
     start = 0
     while start < min(_LONGEST_CHARACTER - 1, len(data)) and _CONTINUES <= data[start] < _BEGINS:
         start += 1

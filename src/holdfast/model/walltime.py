@@ -1,9 +1,9 @@
 """How long a task has been at work: the clock of ``max_wall_time_ms``.
 
-The clock runs from the first claim, through crashes and queues. It stands still while the task lies failed, and while
-the task and all its open descendants wait for people. One of them that works, or stands in a queue, keeps it running.
-A task that rests on its worker waits, too.
-The clock is computed from what the store has anyway, so there is nothing that a crash could forget to add.
+The clock runs from the first claim, through crashes and queues. It stands still while the task is failed, and while the
+task and all its open descendants wait for people. If one of them works, or is in a queue, the clock runs. A task that
+rests on its worker counts as waiting.
+The clock is computed from data that the store keeps anyway, so a crash cannot lose any of it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from holdfast.model.transitions import TaskState, Transition
 
 Interval = tuple[datetime, datetime]
 Rest = tuple[datetime, datetime | None]
-"""From when to when a task rested on its worker; one without an end lasted until the task moved, or lasts."""
+"""From when to when a task rested on its worker; without an end, until the task's next move or until now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A task as its clock and those of its ancestors see it: its moves, its questions to people, its children."""
+    """What the clock of a task needs: its moves, its questions to people, its children."""
 
     history: Sequence[Transition]
     approvals: Sequence[Approval] = ()
@@ -40,8 +40,8 @@ def wall_time_ms(life: Life, now: datetime) -> int:
 def _busy(life: Life, now: datetime) -> list[Interval]:
     """Return when the task or one of its descendants was open and did not wait for people, in no order.
 
-    A task waits for people while it is ``waiting``, or rests, and has asked one, or has an open child: what that one
-    waits for counts by itself. A task that waits for a timer or an event waits for no person.
+    A task waits for people while it is ``waiting``, or rests, and has asked a person or has an open child. The child's
+    own time is counted by itself. A task that waits for a timer or an event does not wait for a person.
     """
     asked = [interval for one in life.approvals if (interval := _asked(one, now)) is not None]
     below = [interval for child in life.children for interval in _in_states(child.history, now)]
@@ -53,7 +53,7 @@ def _busy(life: Life, now: datetime) -> list[Interval]:
 
 
 def _asked(approval: Approval, now: datetime) -> Interval | None:
-    """Return when a person could decide. After its expiry no person can, also before the store has noted it."""
+    """Return when a person could decide: not after the expiry, even if the store has not recorded it yet."""
     if approval.created_at is None:
         return None
     ends = (approval.decided_at or now, approval.expires_at or now)
@@ -61,7 +61,7 @@ def _asked(approval: Approval, now: datetime) -> Interval | None:
 
 
 def _resting(life: Life, now: datetime) -> list[Interval]:
-    """Return when the task rested: never beyond the move after it, which a worker that died may not have noted."""
+    """Return when the task rested: never beyond the next move: a worker that died did not record the end."""
     intervals = []
     for start, end in life.rests:
         moved = next((move.at for move in life.history if move.at > start), now)
@@ -86,7 +86,7 @@ def _at_work(history: Sequence[Transition], now: datetime) -> list[Interval]:
 
 
 def _in_states(history: Sequence[Transition], now: datetime, only: TaskState | None = None) -> list[Interval]:
-    """Return when the task was in a state; without one, when it was open."""
+    """Return when the task was in the state ``only``; if None, when it was open."""
     ends = [move.at for move in history[1:]] + [now]
     return _merged(
         (move.at, max(move.at, end))

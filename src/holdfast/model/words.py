@@ -1,7 +1,7 @@
-"""The words by which facts are found. Split here, once, so that every store finds the same.
+"""The words by which facts are found. Text is split here, so that every store finds the same facts.
 
-Databases split text each in its own way, which depends on versions and locales. They are given words that are split
-already, made of letters, digits and marks alone: nothing in them could be the syntax of any query language.
+Each database splits text in its own way, which depends on versions and locales. So a store gets words that are already
+split and contain only letters, digits and marks: none of them can be syntax of a query language.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from holdfast.model.task import JsonValue
 MOST_QUERY_WORDS = 32
 
 _SEARCHED_VALUE = 10_000
-"""Characters of a value. PostgreSQL could not index a megabyte, and nobody looks for a fact by its ten-thousandth."""
+"""Characters of a value. PostgreSQL could not index a megabyte, and no search needs words that far into a value."""
 _LONGEST_WORD = 100
 _WINDOW = 6
-"""Characters of a script without spaces that are found together; a longer query is looked for in parts."""
+"""Characters of a script without spaces that are found together; a longer query is searched in parts."""
 _UNSPACED = re.compile(
     # Han, kana, Hangul (words have endings), Thai, Lao, Burmese, Khmer, with the marks that belong to them.
     "[\u3005-\u3007\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31f0-\u31ff"
@@ -27,12 +27,12 @@ _UNSPACED = re.compile(
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u104f\u1780-\u17d3]+"
 )
 _SIGN = re.compile(
-    # Emoji, and the symbols that are shown as such. Not the modifiers, joiners and variation selectors around them.
+    # Emoji, and the symbols that are shown as emoji. Not the modifiers, joiners and variation selectors around them.
     "[\u203c\u2049\u2139\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff\u3030\u303d"
     "\U0001f000-\U0001f0ff\U0001f1e6-\U0001f1ff\U0001f300-\U0001f3fa\U0001f400-\U0001faff]"
 )
 _SIGN_WORD = "\ua66e"
-"""A letter of one manuscript: no other word begins with it, so that no search for a word finds emoji."""
+"""A letter found in a single manuscript: no other word begins with it, so a search for a word never finds emoji."""
 _ACCENTS = dict.fromkeys(range(0x300, 0x370))
 
 
@@ -57,14 +57,14 @@ def words_about(entity: str, attribute: str, value: JsonValue) -> tuple[str, ...
 
 
 def query_words(text: str) -> tuple[str, ...]:
-    """Return the words to look for; of a very long text, the first ones."""
+    """Return the words to search for; of a very long text, the first ones."""
     words = words_of(text[:_SEARCHED_VALUE])
     parts = (part for word in words for part in _looked_for(word))
     return tuple(dict.fromkeys(parts))[:MOST_QUERY_WORDS]
 
 
 def _findable(word: str) -> Iterator[str]:
-    """Yield what a word is found by: its beginning; where words are not spaced, what begins at each character."""
+    """Yield the index entries of a word: the word; for scripts without spaces, a piece from each character on."""
     if _UNSPACED.fullmatch(word):
         yield from (word[at : at + _WINDOW] for at in range(len(word)))
     else:
@@ -72,7 +72,7 @@ def _findable(word: str) -> Iterator[str]:
 
 
 def _looked_for(word: str) -> Iterator[str]:
-    """Yield pieces that can be found; the last of a long word overlaps the one before."""
+    """Yield the pieces of a word to search for; the last piece of a long word overlaps the one before."""
     if not _UNSPACED.fullmatch(word) or len(word) <= _WINDOW:
         yield word
         return
@@ -81,8 +81,8 @@ def _looked_for(word: str) -> Iterator[str]:
 
 
 def _named(sign: re.Match[str]) -> str:
-    # Databases split at an emoji, each in its own way. Its number is a word to all of them. Joined ones are found by
-    # any of their parts, with and without colour and the mark that asks for a picture.
+    # Each database splits at an emoji in its own way, but the emoji's number is one word for all of them. A joined
+    # emoji is found by any of its parts, with and without colour and variation selector.
     return f" {_SIGN_WORD}{ord(sign[0]):x} "
 
 
@@ -102,7 +102,7 @@ def _readable(value: JsonValue) -> str:
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
-    """Yield what a person would read in a value: text, numbers, and the keys they stand under."""
+    """Yield what a person would read in a value: text, numbers, and their keys."""
     pending = [value]
     while pending:
         match pending.pop():

@@ -15,19 +15,19 @@ from holdfast.model.task import SCOPED_KEYS, Task
 from holdfast.model.transitions import TaskState
 
 ALONE_AFTER = 2
-"""After this many worker deaths a task runs only on a worker that runs nothing else. One death is a reboot or a
-deploy, and making every neighbour of a killed worker run alone would stop the house."""
+"""After this many worker deaths a task runs only on a worker that runs nothing else. A single death is usually a reboot
+or a deploy; if every task of a killed worker had to run alone, most work would stop."""
 
 POISON_AFTER = 3
-"""After this many deaths of workers that ran nothing else, the task is set aside as poison."""
+"""After this many deaths of workers that ran nothing else, the task fails as poison."""
 
 QUIET_FOR = 60.0
-"""Seconds that a task must have rested before the death of its worker does not count: whatever its code does beside its
+"""Seconds that a task must have rested before the death of its worker no longer counts: what its code does beside the
 wait may be what kills the worker."""
 
 
 SHORTEST_LEASE, LONGEST_LEASE = 0.01, 86_400.0
-"""Seconds. Shorter could never be renewed in time; longer would strand a dead worker's tasks for days."""
+"""Seconds. A shorter lease could not be renewed in time; a longer one would block a dead worker's tasks for days."""
 
 
 class WorkerState(StrEnum):
@@ -35,9 +35,9 @@ class WorkerState(StrEnum):
 
     LIVE = "live"
     DRAINING = "draining"
-    """Finishes what it has and claims nothing more."""
+    """Finishes its tasks and claims nothing more."""
     DEAD = "dead"
-    """Its lease ran out, or it retired. Final: a process that comes back registers a new incarnation."""
+    """Its lease ran out, or it retired. Final: a process that returns registers a new incarnation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +49,17 @@ class NewWorker:
     label: str = "worker"
     """For people; two workers may share it."""
     lease: float = 30.0
-    """Seconds it may stay silent before its tasks are taken back."""
+    """Seconds without a heartbeat before its tasks are taken back."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Host, pid, queues, concurrency: whatever helps a person find the process."""
+    """Host, pid, queues, concurrency: what helps a person to find the process."""
 
     def __post_init__(self) -> None:
-        """Refuse a lease that could never be renewed in time."""
+        """Reject a lease that could not be renewed in time."""
         check_name("worker id", self.id)
         check_name("worker label", self.label)
         if not SHORTEST_LEASE <= self.lease <= LONGEST_LEASE:
             raise InvalidValue(
-                f"a lease of {self.lease} s makes no sense; choose {SHORTEST_LEASE} to {LONGEST_LEASE} seconds"
+                f"a lease of {self.lease} s is out of range; choose {SHORTEST_LEASE} to {LONGEST_LEASE} seconds"
             )
 
 
@@ -90,23 +90,23 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A request for work. Numbered, so that one whose answer was lost can be asked again."""
+    """A request for work. It is numbered, so that it can be sent again if the answer was lost."""
 
     worker_id: str
     number: int
-    """Counts up from 1 within the worker. Sending a number again returns what it got the first time."""
+    """Counts up from 1 within the worker. Sending a number again returns the same tasks as the first time."""
     limit: int
     queues: Sequence[str] = ("default",)
     names: Sequence[str] = ()
     """The task definitions this worker knows; empty claims nothing."""
     alone: bool = False
-    """The worker runs nothing else and asks for one suspect. Without it, no suspect is handed out."""
+    """The worker runs nothing else and asks for one suspect. If False, the store hands out no suspect."""
     key_form: int = SCOPED_KEYS
-    """The newest form of keys that the worker speaks. No task with a newer one is handed out, and a task that was never
-    claimed before gets this one."""
+    """The newest form of keys that the worker can read. The store hands out no task with a newer form, and a task that
+    was never claimed gets this form."""
 
     def __post_init__(self) -> None:
-        """Refuse one string where a list of them is meant: its letters would pass for names."""
+        """Reject a string in place of a list: its letters would count as names."""
         for what in ("queues", "names"):
             if isinstance(getattr(self, what), str):
                 raise InvalidValue(f"{what} is the string {getattr(self, what)!r}; give a list of them")
@@ -121,7 +121,7 @@ class Claimed:
 
     task: Task
     fresh: bool
-    """Nothing was ever written under it but its submission: it needs no load."""
+    """Only its submission was written so far: it needs no load."""
     alone: bool = False
     """It is a suspect: run nothing beside it."""
 
@@ -133,30 +133,30 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """What a worker learns when it says that it is alive."""
+    """The store's answer to a worker's heartbeat."""
 
     cancel_requested: frozenset[str]
-    """Tasks it holds that somebody wants stopped."""
+    """Tasks it holds for which a cancel was requested."""
     suspects: bool = False
     """A suspect is ready and waits for a worker that runs nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What time alone made true: one bounded batch of it."""
+    """The changes due because time passed: one bounded batch."""
 
     recovered: tuple[str, ...] = ()
     """Tasks taken back from dead workers."""
     poisoned: tuple[str, ...] = ()
-    """Tasks set aside because they keep killing the worker that runs them."""
+    """Tasks failed as poison because their workers kept dying."""
     woken: tuple[str, ...] = ()
     """Waiting tasks whose timer ran out."""
     due: int = 0
     """Delayed tasks that became claimable."""
     failed: tuple[str, ...] = ()
-    """Tasks whose deadline passed while nobody worked on them."""
+    """Tasks whose deadline passed while no worker held them."""
     expired: tuple[str, ...] = ()
-    """Approvals nobody decided in time."""
+    """Approvals that were not decided in time."""
     more: bool = False
     """The batch was full: sweep again."""
     next_due: datetime | None = None
@@ -164,9 +164,9 @@ class Swept:
 
 
 def newer_keys_message(task_id: str, *, key_form: int, spoken: int) -> str:
-    """Say that a worker cannot take this task: it could not read its journal."""
+    """Return the error for a worker that cannot read this task's journal."""
     return (
-        f"the journal of task {task_id} has keys of form {key_form}, and this worker speaks forms up to {spoken}; "
+        f"the journal of task {task_id} has keys of form {key_form}, and this worker reads forms up to {spoken}; "
         "a newer version of Holdfast began it: upgrade this worker"
     )
 
@@ -174,9 +174,9 @@ def newer_keys_message(task_id: str, *, key_form: int, spoken: int) -> str:
 def after_death(
     state: TaskState, *, deaths: int, lone_deaths: int, alone: bool, resting: bool = False
 ) -> tuple[TaskState, int, int]:
-    """Decide what becomes of a task whose worker died: its next state, deaths, lone deaths.
+    """Return the next state, deaths and lone deaths of a task whose worker died.
 
-    A death counts where the task was being worked on: in running, or in review, unless it had only rested for long.
+    A death counts in running and in review, unless the task had only rested for long.
     """
     if resting:
         return TaskState.PENDING if state is TaskState.RUNNING else state, deaths, lone_deaths

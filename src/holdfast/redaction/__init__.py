@@ -1,17 +1,15 @@
-"""Redaction: the credentials that this process carries, replaced in every text that leaves it.
+"""Redaction: replaces the credentials that this process uses in every text that leaves it.
 
-Whatever sends a credential makes it known first. Every error, note, reason and log line then passes ``redacted`` before
-it is stored or shown. docs/security.md says what that covers, and what it does not.
+Code that sends a credential registers it first (``know``). Every error, note, reason and log line then passes
+``redacted`` before it is stored or shown. docs/security.md describes what that covers, and what it does not.
 
 Modules:
 
-credentials.py  What counts as a credential in a header, a URL, a body, an environment or a command: where it stands
-                says so
+credentials.py  Finding credentials in a header, a URL, a body, an environment or a command, by their place and name
 logs.py         Log records without credentials: those of this package, and those of the libraries that carry
                 credentials for it
-names.py        Names of what holds a credential: of headers, variables, options, and parameters of a URL
-text.py         What is known of credentials, and replacing it: by value, so that it does not matter where a text comes
-                from
+names.py        Names that mean a credential: of headers, variables, options, and parameters of a URL
+text.py         The known credentials, and replacing them in text: by value, so it works for text from any source
 urls.py         The URL of a store, shown without its password
 """
 

@@ -1,4 +1,4 @@
-"""What counts as a credential in a header, a URL, a body, an environment or a command: where it stands says so."""
+"""Finding credentials in a header, a URL, a body, an environment or a command, by their place and name."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from holdfast.redaction.names import is_credential
 from holdfast.redaction.text import know
 
 _SCHEME: Final = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:/{1,3}|[a-z][a-z0-9+.-]*//|//)", re.IGNORECASE)
-"""The beginning of a URL, also of one whose colon or slash was forgotten."""
+"""The beginning of a URL, even if its colon or slash was forgotten."""
 _NO_PORT: Final = re.compile(r"\s*[a-z][a-z0-9+.-]*://[^\s/@:\[]*:([^\s/@,]*[^\d\s/@,:][^\s/@,]*)", re.IGNORECASE)
-"""A password where a port should be: the host behind it is missing."""
+"""A password in the place of the port: the host after it is missing."""
 _WEB: Final = re.compile(
     r"\s*(?:https?|wss?)://(?:(?P<account>[^\s/?#@:]*:?(?P<password>[^\s/?#@]*))@)?[^\s/?#@:\[]+(?::\d+)?(?:[/?#]|$)",
     re.IGNORECASE,
 )
-"""A URL of the web that can be read: a host, and before it perhaps an account."""
+"""A well-formed web URL: a host, and perhaps an account before it."""
 _PAIR: Final = re.compile(r"(?:^|[?&;\s])([\w.-]+)\s*=\s*('(?:[^'\\]|\\.)*'|[^&;\s]*)")
 """A name and a value in a query, or in the key=value form of a database address."""
 
 
 def know_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
-    """Make the credentials in the headers of a request known."""
+    """Register the credentials in the headers of a request."""
     guard_libraries()
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     for name, value in pairs:
@@ -52,20 +52,20 @@ def _basic(encoded: str) -> tuple[str, ...]:
 
 
 def know_url(url: str | None) -> None:
-    """Make the credentials in a URL known, also in one that is mistyped."""
+    """Register the credentials in a URL, even if it is mistyped."""
     guard_libraries()
     for secret in read_credentials(url or ""):
         know(secret, unquote(secret), unquote_plus(secret))
 
 
 def read_credentials(url: str) -> list[str]:
-    """Find what is, or may be meant as, a credential in a URL: before its ``@``, and behind telling names.
+    """Return what is or may be a credential in a URL: before its ``@``, and after names such as ``token=``.
 
-    A parser of URLs is of no use: it takes half a password for the name of a host where a sign was not escaped.
+    A URL parser does not help: if a character was not escaped, it takes half a password for the host name.
     """
     found: list[str] = []
     account, at, _ = url.rpartition("@")
-    if (web := _WEB.match(url)) is not None:  # of which an "@" may be anywhere in the path
+    if (web := _WEB.match(url)) is not None:  # its path may contain an "@"
         found += [part for part in (web["account"], web["password"]) if part]
     elif at:
         account = _SCHEME.sub("", account, count=1)
@@ -83,7 +83,7 @@ def read_credentials(url: str) -> list[str]:
 
 
 def know_environment(environment: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
-    """Make the credentials in the environment of a process known."""
+    """Register the credentials in the environment of a process."""
     pairs = environment.items() if isinstance(environment, Mapping) else environment
     for name, value in pairs:
         if is_credential(name):
@@ -93,9 +93,9 @@ def know_environment(environment: Mapping[str, str] | Iterable[tuple[str, str]])
 
 
 def know_proxies(environment: Mapping[str, str]) -> None:
-    """Make the passwords of the proxies known through which requests are sent: a proxy may repeat its own.
+    """Register the passwords of the proxies that requests pass: a proxy may repeat its password in an answer.
 
-    Asked for with every new client, because that is when the libraries read them.
+    Called for every new client, because the libraries read these variables then.
     """
     for name, value in environment.items():
         if name.lower().endswith("_proxy"):
@@ -103,7 +103,7 @@ def know_proxies(environment: Mapping[str, str]) -> None:
 
 
 def know_body(body: Any) -> None:  # noqa: ANN401 - JSON
-    """Make the credentials known that go in the body of a request, by the names of its fields."""
+    """Register the credentials in the body of a request, by the names of its fields."""
     if isinstance(body, Mapping):
         for name, value in body.items():
             if isinstance(value, str) and is_credential(str(name)):
@@ -115,7 +115,7 @@ def know_body(body: Any) -> None:  # noqa: ANN401 - JSON
 
 
 def know_command(words: Sequence[str]) -> None:
-    """Make the credentials in the words of a command known: ``--token=X``, ``--api-key X``, a URL with a password."""
+    """Register the credentials in the words of a command: ``--token=X``, ``--api-key X``, a URL with a password."""
     for number, word in enumerate(words):
         name, equals, value = word.partition("=")
         if "://" in word or "password=" in word:
@@ -127,7 +127,7 @@ def know_command(words: Sequence[str]) -> None:
 
 
 def shown_url(url: str, *, path: bool = True) -> str:
-    """Return the host and path of a URL, for messages: never what stands before its ``@`` or behind its ``?``."""
+    """Return the host and path of a URL, for messages: never the part before its ``@`` or after its ``?``."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port is not None else ""

@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.redaction.text import redacted
 
 _LIBRARIES: Final = ("asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "mcp", "openai", "psycopg", "uvicorn")
-"""What logs the URLs it sends requests to, and the errors of code that was sent a credential."""
+"""Libraries that log URLs they send requests to, or errors of code that uses a credential."""
 
 _BELOW: Final = (
     *(
@@ -19,24 +19,24 @@ _BELOW: Final = (
     ),
     *("mcp.client.sse", "mcp.client.stdio", "mcp.client.streamable_http", "openai._base_client", "psycopg.pool"),
 )
-"""Those that would log a credential and may be loaded after anybody asked; others are found by then."""
+"""Loggers that may log a credential and may be created after ``guard_libraries`` ran; it finds the others itself."""
 
 
 class _Redaction(logging.Filter):
-    """Lets every record pass, without credentials. It stands at the logger, so that every handler gets that."""
+    """Removes credentials from every record. It is a filter of the logger, so it works for every handler."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Redact the message, the traceback and the fields of a record."""
         try:
             message = record.getMessage()
-        except Exception:  # noqa: BLE001 - a record whose arguments do not fit; its handler complains about that
+        except Exception:  # noqa: BLE001 - arguments that do not fit the message; the handler reports that
             return True
         if (shown := redacted(message)) != message:
             record.msg, record.args = shown, None
         if record.exc_info and record.exc_info[0] is not None and record.exc_text is None:
             text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
             if (shown := redacted(text)) != text:
-                # The exception itself holds the credential, and handlers format it as they like. So it goes.
+                # The exception holds the credential, and handlers format it themselves. So it is removed.
                 record.exc_info, record.exc_text = None, shown
         for name, value in vars(record).items():
             if isinstance(value, str) and name != "msg" and (shown := redacted(value)) != value:
@@ -48,9 +48,9 @@ _REDACTION: Final = _Redaction()
 
 
 def make_logger(name: str) -> logging.Logger:
-    """Return the logger of a module, whose records hold no credential. Every module of this package gets its own here.
+    """Return the logger of a module; its records hold no credential. Every module of this package gets its logger here.
 
-    A filter of a logger is not asked for the records of those below it: each needs it.
+    A logger's filter does not see the records of its child loggers, so each logger needs the filter.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_REDACTION)
@@ -58,7 +58,7 @@ def make_logger(name: str) -> logging.Logger:
 
 
 def guard_libraries() -> None:
-    """Redact the records of the libraries that may log a credential. Asked for again after another one was loaded."""
+    """Redact the records of the libraries that may log a credential. Called again after another library was loaded."""
     for name in (*_LIBRARIES, *_BELOW, *list(logging.Logger.manager.loggerDict)):
         if name.partition(".")[0] in _LIBRARIES:
             logging.getLogger(name).addFilter(_REDACTION)

@@ -1,4 +1,4 @@
-"""Names of what holds a credential: of headers, variables, options, and parameters of a URL."""
+"""Names that mean a credential: of headers, variables, options, and parameters of a URL."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _NAME: Final = re.compile(
     r"|(?:^|[-_.])(?:pass|sig)$|^-*key$|(?:api|access|account|auth|encryption|master|private|secret|signing)[-_.]?key$",
     re.IGNORECASE,
 )
-"""As they are used: api_key, X-Api-Key, Private-Token, PGPASSWORD, sig."""
+"""Matches api_key, X-Api-Key, Private-Token, PGPASSWORD, sig and similar names."""
 
 _NO_CREDENTIAL: Final = frozenset({"idempotency-key", "sec-websocket-key"})
 
 
 def is_credential(name: str) -> bool:
-    """Say whether what goes by this name is a credential."""
+    """Return whether a value with this name is a credential."""
     return _NAME.search(name) is not None and name.lower() not in _NO_CREDENTIAL

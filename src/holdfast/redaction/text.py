@@ -1,4 +1,4 @@
-"""What is known of credentials, and replacing it: by value, so that it does not matter where a text comes from."""
+"""The known credentials, and replacing them in text: by value, so it works for text from any source."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from holdfast.redaction.names import is_credential
 HIDDEN: Final = "***"
 
 SHORTEST: Final = 8
-"""Characters. A shorter value may be part of a word, or stand for a key where none is needed. It is replaced only in a
+"""Characters. A shorter value may be part of a word, or a dummy key where none is needed. It is replaced only in a
 URL."""
 
 MOST: Final = 1_000
-"""Values that are known at a time. The oldest is forgotten first: an application may use a new token for each call."""
+"""The most values known at a time; the oldest is dropped first. An application may use a new token for each call."""
 
 _WORD: Final = re.compile(r"[A-Za-z]{1,15}")
-"""A value that may be a word of any text: ``postgres`` is a password, a database and the beginning of ``postgresql``.
-It is replaced only where it stands as a credential."""
+"""A value that may be a normal word: ``postgres`` is a password, a database and the beginning of ``postgresql``. It is
+replaced only in the place of a credential."""
 
 STRONG: Final = 16
-"""Characters of a value that cannot be anything else by chance, so that it may be replaced in data, too."""
+"""Characters. A value this long does not occur by chance, so it is replaced in data too."""
 
 _DISTINCT: Final = 8
 
@@ -40,16 +40,15 @@ _PARAMETER: Final = re.compile(r"(?<=[?&;])([\w.-]+)=([^&;#]*)")
 _values: dict[str, None] = {}
 _short_values: dict[str, None] = {}
 _weak_values: frozenset[str] = frozenset()
-"""Values that are replaced only where they stand as a credential: short ones, and words."""
+"""Values that are replaced only in the place of a credential: short values, and words."""
 _strong_forms: tuple[tuple[str, str], ...] = ()
 _forms: tuple[tuple[str, str], ...] = ()
-"""Every way in which a known value may be written, the longest first, as one may be part of another; and what takes its
-place."""
+"""Every way to write a known value, with its replacement. The longest first, because one may be part of another."""
 _changing = Lock()
 
 
 def know(*values: str | None) -> None:
-    """Replace these values from now on, wherever they occur. What may be a word is replaced only in its places."""
+    """Replace these values from now on, everywhere. A value that may be a word is replaced only in the usual places."""
     global _forms, _strong_forms, _weak_values  # noqa: PLW0603 - a process has one set of credentials
     wanted = [stripped for value in values if value and (stripped := value.strip())]
     with _changing:
@@ -76,7 +75,7 @@ def _is_strong(value: str) -> bool:
 
 
 def forget_all() -> None:
-    """Know nothing any more, for tests."""
+    """Forget all values, for tests."""
     global _forms, _strong_forms, _weak_values  # noqa: PLW0603 - as above
     with _changing:
         _values.clear()
@@ -86,13 +85,13 @@ def forget_all() -> None:
 
 
 def _placed(word: str) -> set[tuple[str, str]]:
-    """Return a word as it stands in a URL, in a database address and in a header."""
+    """Return the forms of a word in a URL, in a database address and in a header."""
     places = (":{}@", "password={}", "password='{}'", "Bearer {}", "Basic {}")
     return {(place.format(word), place.format(HIDDEN)) for place in places}
 
 
 def _written(value: str) -> set[tuple[str, str]]:
-    """Return a value as it is, and as a URL, JSON, Python, HTML or a Basic header would write it."""
+    """Return the forms of a value: unchanged, and as written in a URL, JSON, Python, HTML or a Basic header."""
     escaped = value.encode("utf-8", "surrogatepass")
     forms = {
         value,
@@ -110,15 +109,15 @@ def _written(value: str) -> set[tuple[str, str]]:
 
 
 def knows_any() -> bool:
-    """Say whether there is anything to replace."""
+    """Return whether there is anything to replace."""
     return bool(_forms or _weak_values)
 
 
 def redacted(text: str, *, in_data: bool = False) -> str:
     """Return the text with ``***`` in the place of every known credential.
 
-    ``in_data`` is for what code or a model goes on with: an answer, an output. There only strong values are replaced. A
-    shorter one may stand for something else, such as the number of an order, and must not turn into another number.
+    ``in_data`` is for text that code or a model works with: an answer, an output. There only strong values are
+    replaced. A shorter value may mean something else there, such as an order number, which must not be changed.
     """
     for form, instead in _strong_forms if in_data else _forms:
         if form in text:
@@ -129,7 +128,7 @@ def redacted(text: str, *, in_data: bool = False) -> str:
 
 
 def _hide_weak(address: str) -> str:
-    """Return a URL without the weak values that stand as credentials in it: libraries log the URLs they are sent to."""
+    """Return a URL without the weak values in its credential places: libraries log the URLs they use."""
 
     def hide(part: re.Match[str], mark: str) -> str:
         is_known = part[2] in _weak_values or unquote(part[2]) in _weak_values
@@ -140,7 +139,7 @@ def _hide_weak(address: str) -> str:
 
 
 def redacted_data(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the same data with every text in it redacted, as data, the names of its fields among them."""
+    """Return the data with every text in it redacted, also the names of fields."""
     if not _strong_forms:
         return value
     if isinstance(value, str):
@@ -155,28 +154,28 @@ def redacted_data(value: Any) -> Any:  # noqa: ANN401 - JSON
 def cause_of(error: BaseException) -> BaseException | None:
     """Return an error as the cause of another one, or None if it holds a credential: some endpoints repeat the key.
 
-    A traceback shows the whole chain, wherever it is printed.
+    A traceback always shows the whole chain of causes.
     """
     text = "".join(traceback.format_exception(error))
     return error if redacted(text) == text else None
 
 
 class Curtain:
-    """Redacts a text that comes in pieces. It holds an end back that may be the beginning of a credential."""
+    """Redacts a text that comes in pieces. It keeps back an end that may be the beginning of a credential."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with nothing kept back."""
         self._held = ""
 
     def take(self, piece: str) -> str:
-        """Take the next piece; return what can be shown by now."""
+        """Add the next piece; return what can be shown now."""
         text = redacted(self._held + piece, in_data=True)
         shown = without_beginning(text)
         self._held = text[len(shown) :]
         return shown
 
     def end(self) -> str:
-        """Return what was held back: no more of it comes."""
+        """Return the rest: no more pieces follow."""
         held, self._held = self._held, ""
         return held
 

@@ -1,4 +1,4 @@
-"""The HTTP of a ChatServer: a connection for each request, a thread for each connection, and every way to break one."""
+"""The HTTP of a ChatServer: one connection per request, one thread per connection, and every way to break one."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class HungUp(Exception):
     """The client is gone."""
 
 
-class HttpServer(ThreadingTCPServer):  # not HTTPServer, which asks for the host's name, and may wait long for it
+class HttpServer(ThreadingTCPServer):  # not HTTPServer: it looks up the host's name, which may take long
     """Listens on loopback as soon as it is made."""
 
     allow_reuse_address = True
-    request_queue_size = 128  # many may ask in the same moment
+    request_queue_size = 128  # many clients may connect at the same moment
 
     def __init__(self, port: int, log: ChatLog, choose: Choose) -> None:
         super().__init__((HOST, port), _Handler)
@@ -52,7 +52,7 @@ class HttpServer(ThreadingTCPServer):  # not HTTPServer, which asks for the host
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - socketserver's own
-        """Close a connection, without the word of goodbye that socketserver sends first: a reset has to come alone."""
+        """Close a connection without the shutdown that socketserver sends first: a reset has to come alone."""
         with self._lock:
             self._connections.discard(request)
             self.close_request(request)
@@ -65,7 +65,7 @@ class HttpServer(ThreadingTCPServer):  # not HTTPServer, which asks for the host
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own
-        """Say nothing about clients that are gone."""
+        """Do not report clients that are gone."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.log.close(exchange, "hung_up")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Stay quiet: there is a log."""
+        """Print nothing: there is a log."""
 
     def _answer(self, exchange: Exchange, answer: Answer) -> None:
         if answer.hang == "before_headers":
@@ -125,14 +125,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._keep_waiting(answer, is_chunked=is_chunked)
             data = _framed(part, is_chunked=is_chunked)
             if number == len(parts) - 1:
-                # First written down, then sent: whoever has the answer finds it in the log. And the end of the body
-                # together with its last event, after which the client may be gone.
+                # Log first, then send: a client that has the answer finds it in the log. Send the end of the body
+                # together with its last event: after that the client may be gone.
                 broken = is_cut or answer.malformed or answer.error_event is not None
                 self.server.log.close(exchange, "broken" if broken else "completed")
                 data += b"0\r\n\r\n" if is_chunked and not is_cut else b""
             self.wfile.write(data)
         if is_cut and answer.reset:
-            # To linger for no time is to reset.
+            # A linger time of 0 makes the close a reset.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(_LINGER, 1, 0))
 
     def _keep_waiting(self, answer: Answer, *, is_chunked: bool) -> None:
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._wait(answer.pause)
 
     def _wait(self, seconds: float | None) -> None:
-        """Say nothing for so long, or for ever; raise HungUp when the client is gone."""
+        """Send nothing for so many seconds (None: forever); raise HungUp when the client is gone."""
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             left = _LOOK_EVERY if until is None else min(_LOOK_EVERY, max(0.0, until - time.monotonic()))

@@ -1,4 +1,4 @@
-"""What a ChatServer was asked, and what became of it."""
+"""The requests to a ChatServer, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Outcome: TypeAlias = Literal["open", "completed", "refused", "broken", "hung_up"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request, and what became of it."""
+    """One request, and its outcome."""
 
     n: int
     """Counts from 1."""
     turn: int
-    """How often the assistant has spoken in its messages."""
+    """The number of messages of the assistant in it."""
     body: dict[str, Any]
     headers: dict[str, str]
     """By lower-case name."""
     outcome: Outcome = "open"
-    """open: being answered. completed: answered whole, so that a real endpoint would want it paid. refused: an error
-    status. broken: cut or malformed, as the script has it. hung_up: the client was gone before the end."""
+    """open: being answered. completed: answered in full, so that a real endpoint would charge for it. refused: an error
+    status. broken: cut or malformed, as the script asks. hung_up: the client was gone before the end."""
     at: float = field(default_factory=time.time)
 
 
@@ -39,7 +39,7 @@ class ChatLog:
         self._changed = threading.Condition()
 
     def open(self, turn: int, body: dict[str, Any], headers: dict[str, str]) -> Exchange:
-        """Write a request down."""
+        """Record a request."""
         with self._changed:
             exchange = Exchange(n=len(self._exchanges) + 1, turn=turn, body=body, headers=headers)
             self._exchanges.append(exchange)
@@ -47,31 +47,31 @@ class ChatLog:
         return exchange
 
     def close(self, exchange: Exchange, outcome: Outcome) -> None:
-        """Write down what became of it."""
+        """Record the outcome of a request."""
         with self._changed:
             self._exchanges[exchange.n - 1] = replace(exchange, outcome=outcome)
             self._changed.notify_all()
 
     def exchanges(self) -> list[Exchange]:
-        """Return them, as they are now."""
+        """Return all exchanges as they are now."""
         with self._changed:
             return list(self._exchanges)
 
     def wait_until(self, seen: Callable[[list[Exchange]], bool], timeout: float) -> None:
-        """Wait until they are as ``seen`` wants them; TimeoutError if that takes too long."""
+        """Wait until ``seen`` returns true for them; TimeoutError if that takes too long."""
         with self._changed:
             if not self._changed.wait_for(lambda: seen(self._exchanges), timeout):
-                raise TimeoutError(f"waited {timeout:g} s in vain; the chat server has seen {self._exchanges}")
+                raise TimeoutError(f"waited {timeout:g} s; the chat server has seen only {self._exchanges}")
 
     def to_json(self, keys: Collection[str] = ()) -> bytes:
-        """Return the log as GET /log has it; where keys are named, only what was asked under these."""
+        """Return the log as GET /log sends it; if keys are given, only the requests with these keys."""
         every = self.exchanges()
         wanted = [one for one in every if not keys or one.headers.get("idempotency-key") in keys]
         return json.dumps([asdict(exchange) for exchange in wanted]).encode()
 
 
 def read_log(base_url: str, *, keys: Collection[str] = ()) -> list[Exchange]:
-    """Ask a server for its log, in whatever process it runs; of requests under these idempotency keys, if any."""
+    """Read the log of a server in any process; if keys are given, only the requests with these idempotency keys."""
     url = f"{base_url.removesuffix('/v1')}/log?{urlencode({'key': list(keys)}, doseq=True)}"
     with urllib.request.urlopen(url) as answered:  # noqa: S310 - loopback
         return [Exchange(**exchange) for exchange in json.load(answered)]

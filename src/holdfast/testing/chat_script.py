@@ -1,4 +1,4 @@
-"""What a ChatServer answers, as data, and how that looks on the wire of the chat-completions protocol."""
+"""The answers of a ChatServer, as data, and their form in the chat-completions protocol."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from holdfast.agent.scripted import ScriptedCall
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One answer, and what goes wrong with it. A text or a call alone can be written as such."""
+    """One answer, and what goes wrong with it. A script may also hold a plain text or a plain call."""
 
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     finish_reason: str | None = None
-    """None: stop, or tool_calls if there are any."""
+    """None: "stop", or "tool_calls" if there are calls."""
     usage: bool = True
     call_ids: bool = True
-    """False: as from an endpoint that gives its tool calls no ids."""
+    """False: tool calls have no ids, as with some endpoints."""
     pause: float = 0.0
     """Seconds of silence before every event."""
     comments: bool = False
-    """Send a comment in each pause, as endpoints do that want to keep a connection open."""
+    """Send a comment in each pause, as some endpoints do to keep a connection open."""
 
     status: int = 200
     """Anything else is an error, with ``text`` as its message."""
@@ -34,21 +34,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     retry_after: str | None = None
     """The header: seconds, or a date."""
     hang: Literal["before_headers", "mid_stream"] | None = None
-    """Say nothing more, until the client hangs up."""
+    """Send nothing more, until the client hangs up."""
     cut_at: int | None = None
     """Close the connection after so many bytes of the body, if it has more."""
     reset: bool = False
-    """Cut by a reset, not by closing the connection in order."""
+    """Cut with a reset, not with a normal close."""
     malformed: bool = False
-    """Send an event in the middle that is no JSON."""
+    """Send an event in the middle that is not JSON."""
     error_event: str | None = None
-    """Send an error of this message in the middle."""
+    """Send an error with this message in the middle."""
     framing: Literal["chunked", "until_close"] = "chunked"
-    """How the client finds the end of the body; only the first shows by itself that it was cut."""
+    """How the client finds the end of the body; only with "chunked" can it see that the body was cut."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether the conversation does not move on by it."""
+        """Whether it is not a valid answer, so that the conversation stays at the same turn."""
         broken = self.hang or self.malformed or self.error_event is not None
         return bool(broken) or self.status != 200 or self.cut_at is not None
 
@@ -104,7 +104,7 @@ def error(answer: Answer) -> bytes:
 
 
 def cut(parts: Sequence[bytes], at: int) -> list[bytes]:
-    """Return the first ``at`` bytes, in the parts they come in."""
+    """Return the first ``at`` bytes, still divided into parts."""
     kept = []
     for part in parts:
         kept.append(part[:at])
@@ -143,6 +143,6 @@ def _finish_reason(answer: Answer) -> str:
 
 
 def _usage(answer: Answer) -> dict[str, int]:
-    """Return made-up numbers that a test can foresee: ten for what was asked, and one for each word and call."""
+    """Return fixed numbers that a test can predict: 10 for the request, and 1 for each word and call."""
     output = len(answer.text.split()) + len(answer.calls)
     return {"prompt_tokens": 10, "completion_tokens": output, "total_tokens": 10 + output}

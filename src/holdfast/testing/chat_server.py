@@ -1,20 +1,20 @@
-"""ChatServer: a real HTTP server on loopback that speaks the chat-completions protocol, from a script.
+"""ChatServer: a real HTTP server on loopback that answers in the chat-completions protocol, from a script.
 
     with ChatServer(["Hello.", Answer(status=429, retry_after="1"), "Bye."]) as server:
         model = OpenAIModel("any", base_url=server.base_url)
 
-It chooses as a ScriptedModel does: the n-th answer of the script is for a conversation in which the assistant has
-spoken n - 1 times, so that neither side has to remember anything over a crash. Failures that stand before an answer are
-given first, once to each request, known by its Idempotency-Key.
+It chooses like a ScriptedModel: the n-th answer of the script is for a conversation with n - 1 messages of the
+assistant, so that neither side has to remember anything over a crash. Failures before an answer in the script are sent
+first, once to each request, which is recognised by its Idempotency-Key.
 
     python -m holdfast.testing.chat_server --script answers.json --port 0
 
-is the same as a process of its own, for tests that kill everything else. It prints its base URL. The script is a JSON
+is the same in a separate process, for tests that kill everything else. It prints its base URL. The script is a JSON
 list of texts, and of objects with the fields of Answer.
 
     POST /v1/chat/completions   the next answer, streamed or not
-    GET  /log                   what was asked so far, and what became of it; ``read_log`` reads it
-    GET  /log?key=...           the same, of requests with this Idempotency-Key; may be repeated
+    GET  /log                   the requests so far, and their outcomes; ``read_log`` reads it
+    GET  /log?key=...           only requests with this Idempotency-Key; may be repeated
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _NOTICE_STOP_WITHIN = 0.02
 
 
 class ChatServer:
-    """The server, on a thread of its own as long as its ``with`` block.
+    """The server, in its own thread until its ``with`` block ends.
 
-    ``script`` is a list of answers, or a function that is given the body of each request and returns the answer to it.
-    ``refuses`` names parameters that are answered with 400, as endpoints do that do not know them.
+    ``script`` is a list of answers, or a function that gets the body of each request and returns the answer.
+    ``refuses`` names parameters that are answered with 400, as by an endpoint that does not support them.
     """
 
     def __init__(
@@ -58,21 +58,21 @@ class ChatServer:
 
     @property
     def base_url(self) -> str:
-        """What OpenAIModel, or OPENAI_BASE_URL, has to be given."""
+        """The value for OpenAIModel's ``base_url`` or for OPENAI_BASE_URL."""
         return f"http://{HOST}:{self._server.server_address[1]}/v1"
 
     @property
     def requests(self) -> list[Exchange]:
-        """What was asked so far."""
+        """The requests so far."""
         return self._log.exchanges()
 
     @property
     def completed(self) -> int:
-        """How many answers were given whole: those that a real endpoint would want paid."""
+        """How many answers were sent in full: a real endpoint would charge for these."""
         return sum(exchange.outcome == "completed" for exchange in self.requests)
 
     def wait_until(self, seen: Callable[[list[Exchange]], bool], *, timeout: float = 60.0) -> None:
-        """Block until what was asked, and what became of it, is as ``seen`` wants it."""
+        """Block until ``seen`` returns true for the exchanges."""
         self._log.wait_until(seen, timeout)
 
     def __enter__(self) -> Self:
@@ -99,15 +99,15 @@ class ChatServer:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until it is ended."""
+    """Serve until the process ends."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.chat_server", description="Answer from a script.")
     parser.add_argument("--script", type=Path, required=True, help="a JSON list of answers")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
     parser.add_argument("--refuse", action="append", default=[], help="a parameter to answer with 400; may be repeated")
-    parser.add_argument("--until-stdin-closes", action="store_true", help="end when whoever started it is gone")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end when the process that started it ends")
     asked = parser.parse_args(arguments)
     with ChatServer(read_script(asked.script.read_bytes()), port=asked.port, refuses=asked.refuse) as server:
-        print(server.base_url, flush=True)  # noqa: T201 - its answer to whoever started it
+        print(server.base_url, flush=True)  # noqa: T201 - read by the process that started it
         if asked.until_stdin_closes:
             sys.stdin.buffer.read()
         else:

@@ -1,4 +1,4 @@
-"""Crashes that a test asks for: where they strike, and whether they did."""
+"""Crashes that a test asks for: where they happen, and whether they did."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _OUTCOMES = frozenset({StepState.COMPLETED, StepState.FAILED})
 
 
 class CrashDidNotHappen(AssertionError):
-    """A test asked for a crash, and nothing ever came to the place where it was to strike: it proved nothing."""
+    """A test asked for a crash, but no code reached that place: the test proved nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Where an attempt is right now, as far as a crash is concerned."""
+    """Where an attempt is now; a crash may happen there."""
 
     when: When
     steps: frozenset[str] = frozenset()
-    """The steps that this is about."""
+    """The steps concerned."""
     commit: int | None = None
     """The number of the Commit that is about to be sent, or was just made durable."""
 
 
 @dataclass(slots=True, eq=False)
 class Crash:
-    """One crash to come. ``happened`` counts how often it struck."""
+    """One planned crash. ``happened`` counts how often it happened."""
 
     where: str
-    """In words, for the message that says it never happened."""
+    """As text, for the message that it never happened."""
     strikes_at: Callable[[Moment], bool]
     times: int = 1
     happened: int = 0
@@ -51,7 +51,7 @@ class CrashPlan:
         self._crashes: list[Crash] = []
 
     def at_step(self, step: str, when: When, times: int) -> Crash:
-        """Strike when this step gets there."""
+        """Crash when this step reaches ``when``."""
         check_name("step", step)
         if when not in get_args(When):
             raise InvalidValue(f"a crash cannot happen {when!r}; choose one of {', '.join(get_args(When))}")
@@ -60,7 +60,7 @@ class CrashPlan:
         return self._add(Crash(where, lambda moment: moment.when == when and step in moment.steps, times))
 
     def at_commit(self, number: int, *, durable: bool) -> Crash:
-        """Strike at this Commit, counted from 1 over all tasks: just before it is sent, or once it is durable."""
+        """Crash at this Commit, counted from 1 over all tasks: just before it is sent, or once it is durable."""
         check_integer("commit", number, lowest=1)
         when: When = "after_commit" if durable else "after_effect"
         where = f"{'after' if durable else 'before'} commit {number}"
@@ -71,7 +71,7 @@ class CrashPlan:
         return crash
 
     def strikes(self, moment: Moment) -> bool:
-        """Say whether a crash strikes here; it has happened then."""
+        """Return whether a crash happens here, and count it."""
         for crash in self._crashes:
             if crash.happened < crash.times and crash.strikes_at(moment):
                 crash.happened += 1
@@ -79,12 +79,12 @@ class CrashPlan:
         return False
 
     def check(self, steps: Sequence[str], commits: int) -> None:
-        """Raise CrashDidNotHappen unless every crash struck as often as it was asked to."""
+        """Raise CrashDidNotHappen unless every crash happened as often as the test asked."""
         for crash in self._crashes:
             if crash.happened < crash.times:
                 seen = ", ".join(map(repr, steps)) or "none"
                 raise CrashDidNotHappen(
-                    f"the crash {crash.where} happened {crash.happened} of {crash.times} times: nothing got there. "
+                    f"the crash {crash.where} happened {crash.happened} of {crash.times} times: nothing got that far. "
                     f"Steps that ran: {seen}; commits: {commits}"
                 )
 

@@ -1,4 +1,4 @@
-"""Crew: the sandbox's one worker. It is replaced when it dies, and rests while nothing is to be done."""
+"""Crew: the sandbox's one worker. It is replaced when it dies, and stopped while there is no work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.testing.mortal import MortalWorker, Stage
 
 
 class Escort(Protocol):
-    """Awaits something while time goes on: what stops a worker may itself wait for the clock."""
+    """Awaits something while time moves: stopping a worker may itself wait for the clock."""
 
     async def __call__(self, work: Coroutine[Any, Any, None]) -> None:
         """Return when the work is done."""
@@ -22,12 +22,12 @@ class Escort(Protocol):
 
 
 class Crew:
-    """Has a worker at work, or none."""
+    """Keeps one worker running, or none."""
 
     def __init__(
         self, hold: Holdfast, stage: Stage, *, queues: Sequence[str] | None, concurrency: int, lease: float
     ) -> None:
-        """``start`` brings the first worker."""
+        """``start`` makes the first worker."""
         self._hold = hold
         self._stage = stage
         self._queues = queues
@@ -41,14 +41,14 @@ class Crew:
         return self._worker is not None and not self._worker.is_dead
 
     async def is_idle(self) -> bool:
-        """Say whether nobody does anything, and nothing is there to be done: a suspect waits for some heartbeats."""
+        """Return whether the worker runs nothing and no task is ready. A ready suspect needs some heartbeats first."""
         if self._worker is None or self._worker.running:
             return False
         store, now = self._hold.store, self._hold.services.time.now()
         ready = [*await store.list_by_state(TaskState.PENDING), *await store.list_by_state(TaskState.REVIEW)]
         if any(self._is_ours(task) and (task.available_at or now) <= now for task in ready):
             return False
-        # Whoever else works here needs time to pass in small steps, or its lease runs out.
+        # Any other worker needs time to move in small steps, or its lease expires.
         known = {self._worker.id, *self._stage.dead}
         return all(worker.state is WorkerState.DEAD or worker.id in known for worker in await store.workers())
 
@@ -59,18 +59,18 @@ class Crew:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the worker does something that takes real time."""
+        """Whether the worker runs code that takes real time."""
         return self._worker is not None and self._worker.is_busy
 
     def kill(self) -> bool:
-        """Kill the worker; say whether there was one."""
+        """Kill the worker; return whether there was one."""
         if self._worker is None or self._worker.is_dead:
             return False
         self._worker.kill()
         return True
 
     async def start(self) -> None:
-        """Bring a fresh worker; what is left of a dead one is cleared away."""
+        """Start a new worker; clean up after a dead one."""
         if self._worker is not None:
             await self._worker.stop(grace=0.0)
         self._worker = MortalWorker(
@@ -85,13 +85,13 @@ class Crew:
         await self._worker.__aenter__()
 
     async def rest(self, escort: Escort) -> None:
-        """Let the worker go; whatever it does is handed back."""
+        """Stop the worker; its tasks are handed back."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await escort(worker.stop(grace=0.0))
 
     async def look_ahead(self) -> datetime | None:
-        """Return when the store will have something to do by itself: now, later, or None for never. Only at rest."""
+        """Return when the store has its next work: now, later, or None for never. Only while no worker runs."""
         store, now = self._hold.store, self._hold.services.time.now()
         swept = await store.sweep()
         if _moved(swept):

@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class CrashChangedResult(AssertionError):
-    """A scenario came out differently because a worker died in it."""
+    """A scenario had another result because a worker died in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survived(Generic[T]):
-    """What a scenario gave, whatever crashed."""
+    """The result of a scenario, the same with every crash."""
 
     result: T
     crashes: int
@@ -33,9 +33,9 @@ async def crash_everywhere(
 ) -> Survived[T]:
     """Run ``scenario(sandbox)`` undisturbed, then once for each Commit with a crash before it, and once after it.
 
-    Every run gets a sandbox of its own, empty and in memory; what lies outside (a fake payment service, a list) the
-    scenario has to set up afresh. Return its result if it was always the same. Raise CrashChangedResult, which names
-    the crash, as soon as a run gives another one or raises. ``options`` go to ``sandbox``.
+    Every run gets its own sandbox, empty and in memory. The scenario has to set up everything outside it anew (a fake
+    payment service, a list). Return the result if it was always the same. Raise CrashChangedResult, which names the
+    crash, as soon as a run has another result or raises. ``options`` are passed to ``sandbox``.
     """
     async with sandbox(hold, **options) as box:
         expected = await scenario(box)

@@ -1,17 +1,17 @@
-"""The ledger: the world outside, as a process with a file of its own that writes down what was really done to it.
+"""The ledger: the outside world, as a separate process that records in a file what was really done to it.
 
     python -m holdfast.testing.ledger --file calls.jsonl --port 0
 
 serves HTTP on loopback, prints its port, and keeps every call it accepts as one line of JSON, made durable before the
-call is answered. It never deduplicates: it is there to judge those who should have.
+call is answered. It never deduplicates: tests use it to check that the callers do.
 
     POST /calls/{effect_id}   record a call; the body is {"name", "body", "caller"}
     GET  /calls/{effect_id}   the calls with this id
     GET  /calls               all of them
 
-A call's query makes it go wrong: ``delay_before_ms`` and ``delay_after_ms`` wait before it is recorded, and between
-that and the answer; ``answer=none`` records it and hangs up; ``refuse=1`` hangs up and records nothing. Once a call has
-arrived, nothing that happens to its caller keeps it from being recorded.
+A call's query makes it go wrong: ``delay_before_ms`` waits before it is recorded, ``delay_after_ms`` between
+that and the answer; ``answer=none`` records it and hangs up; ``refuse=1`` hangs up and records nothing. Once a call
+has arrived, it is recorded, even if its caller dies.
 
 Tests and demos use it through Ledger.
 """
@@ -57,7 +57,7 @@ class Entry:
 
 
 class Trouble(TypedDict, total=False):
-    """What can go wrong with a call. Its caller cannot tell ``answer="none"`` from ``refuse=True``."""
+    """What can go wrong with a call. Its caller cannot distinguish ``answer="none"`` from ``refuse=True``."""
 
     delay_before_ms: float
     delay_after_ms: float
@@ -67,26 +67,26 @@ class Trouble(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """A ledger that runs. Any process may speak to it: ``Ledger(path, port)``."""
+    """A running ledger. Any process may use it: ``Ledger(path, port)``."""
 
     path: Path
     port: int
     pid: int | None = None
-    """Of its process, where that was started here."""
+    """Of its process, if that was started here."""
 
     @classmethod
     @contextmanager
     def start(cls, path: Path, *, port: int = 0) -> Iterator[Self]:
-        """Start the process and wait until it listens; it ends with the block, or with whoever started it."""
+        """Start the process and wait until it listens; it ends with the block, or with the process that started it."""
         command = [sys.executable, "-m", "holdfast.testing.ledger", "--file", str(path), "--port", str(port)]
-        with subprocess.Popen(  # noqa: S603 - this very module
+        with subprocess.Popen(  # noqa: S603 - this module itself
             [*command, "--until-stdin-closes"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as process:
             try:
                 assert process.stdout is not None
-                if not (said := process.stdout.readline()):
+                if not (printed := process.stdout.readline()):
                     raise RuntimeError(f"the ledger did not start: exit code {process.wait()}")
-                yield cls(path, int(said), process.pid)
+                yield cls(path, int(printed), process.pid)
             finally:
                 process.kill()
 
@@ -98,7 +98,7 @@ class Ledger:
             return Entry(**_understood(response.status, response.read()))
 
     async def call_async(self, effect_id: str, name: str, *, body: object = None, **trouble: Unpack[Trouble]) -> Entry:
-        """Make a call without a thread: to cancel it is to hang up."""
+        """Make a call without a thread: cancelling it hangs up."""
         target, sent = _target(effect_id, trouble).encode(), _body(name, body)
         reader, writer = await asyncio.open_connection(_HOST, self.port)
         with closing(writer):
@@ -109,7 +109,7 @@ class Ledger:
         return Entry(**_understood(int(head.split()[1]), answered))
 
     def seen(self, effect_id: str) -> list[Entry]:
-        """Ask the process for the calls with this id; raises ConnectionError while it does not run."""
+        """Ask the process for the calls with this id; raises ConnectionError if it does not run."""
         with closing(http.client.HTTPConnection(_HOST, self.port)) as connection:
             connection.request("GET", _target(effect_id, {}))
             response = connection.getresponse()
@@ -120,7 +120,7 @@ class Ledger:
         return _parse(_whole_lines(self.path))
 
     def duplicates(self) -> dict[str, int]:
-        """Return how often each effect happened that happened more than once."""
+        """Return the effects that happened more than once, with their counts."""
         counts = Counter(entry.effect_id for entry in self.entries())
         return {effect_id: count for effect_id, count in counts.items() if count > 1}
 
@@ -140,7 +140,7 @@ def _understood(status: int, answered: bytes) -> Any:  # noqa: ANN401 - an entry
 
 
 def _whole_lines(path: Path) -> bytes:
-    """Read the file, without a last line that is not finished: it was answered to nobody."""
+    """Read the file without an unfinished last line: no caller got an answer for it."""
     written = path.read_bytes() if path.exists() else b""
     return written[: written.rfind(b"\n") + 1]
 
@@ -172,22 +172,22 @@ class _Book:
             return entry
 
     def entries(self, effect_id: str) -> list[Entry]:
-        """Return those with this id, or all of them for an empty one."""
+        """Return the entries with this id, or all for an empty id."""
         with self._lock:
             return [entry for entry in self._entries if effect_id in {"", entry.effect_id}]
 
 
-class _Server(ThreadingTCPServer):  # not HTTPServer, which asks for the host's name, and may wait long for it
+class _Server(ThreadingTCPServer):  # not HTTPServer: it looks up the host's name, which may take long
     allow_reuse_address = True
     daemon_threads = True
-    request_queue_size = 128  # many may call in the same moment
+    request_queue_size = 128  # many callers may connect at the same moment
 
     def __init__(self, port: int, book: _Book) -> None:
         super().__init__((_HOST, port), _Handler)
         self.book = book
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's own
-        """Say nothing about callers that are gone: to see them die is what the ledger is for."""
+        """Do not report callers that are gone: tests kill them on purpose."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         url, size = urlsplit(self.path), int(self.headers["Content-Length"])
         sent, trouble = self.rfile.read(size), dict(parse_qsl(url.query))
-        if len(sent) < size or "refuse" in trouble:  # fewer bytes than announced: its caller was killed while sending
+        if len(sent) < size or "refuse" in trouble:  # fewer bytes than announced: the caller was killed while sending
             return
         if effect_id := _effect_id(url.path):
             self._record(effect_id, json.loads(sent), trouble)
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer([asdict(entry) for entry in self.server.book.entries(effect_id)])
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Stay quiet: the file is the log."""
+        """Print nothing: the file is the log."""
 
     def _record(self, effect_id: str, call: dict[str, Any], trouble: dict[str, str]) -> None:
         time.sleep(float(trouble.get("delay_before_ms", 0)) / 1000)
@@ -231,20 +231,20 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _effect_id(path: str) -> str | None:
-    """Return the id in the path, an empty one for all calls, and None for a path we do not serve."""
+    """Return the id in the path, an empty id for all calls, and None for an unknown path."""
     _, folder, *rest = unquote(path).split("/", 2)
     return "".join(rest) if folder == "calls" else None
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until it is ended."""
+    """Serve until the process ends."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.ledger", description="Count what really happens.")
-    parser.add_argument("--file", type=Path, required=True, help="where calls are recorded; what is there is kept")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--until-stdin-closes", action="store_true", help="end when whoever started it is gone")
+    parser.add_argument("--file", type=Path, required=True, help="where calls are recorded; existing lines are kept")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end when the process that started it ends")
     asked = parser.parse_args(arguments)
     with _Server(asked.port, _Book(asked.file)) as server:
-        print(server.server_address[1], flush=True)  # noqa: T201 - its answer to whoever started it
+        print(server.server_address[1], flush=True)  # noqa: T201 - read by the process that started it
         if asked.until_stdin_closes:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             sys.stdin.buffer.read()

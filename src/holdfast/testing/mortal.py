@@ -1,7 +1,8 @@
-"""A worker that can be killed as SIGKILL would, in process, and whose attempts can be watched.
+"""A worker that can be killed inside the process, as with SIGKILL, and whose attempts can be watched.
 
-The engine's own classes do all the work; these only look on, and die on cue. A killed worker's attempts stop at their
-next await and write nothing more; nothing is handed back and nobody retires, so its lease has to run out.
+The engine's own classes do all the work; these only watch, and die where the test asks. A killed worker's attempts stop
+at their next await and write nothing more. No task is handed back and the worker does not retire, so its lease has to
+expire.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from holdfast.testing.trace import Recorder
 T = TypeVar("T")
 
 LAST_BREATH = 1.0
-"""Real seconds that code of a killed attempt gets to end, should it catch its cancellation."""
+"""Real seconds for the code of a killed attempt to end, if it catches its cancellation."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """What the sandbox and everything it watches share."""
+    """Shared by the sandbox and everything it watches."""
 
     pulse: Pulse = field(default_factory=Pulse)
     plan: CrashPlan = field(default_factory=CrashPlan)
@@ -50,7 +51,7 @@ class Stage:
 
 
 class WatchedAttempt(Attempt):
-    """An attempt that reports what it does, and kills its worker where the plan says so."""
+    """An attempt that reports what it does, and kills its worker where the plan asks."""
 
     __slots__ = ("_host", "stage")
 
@@ -65,7 +66,7 @@ class WatchedAttempt(Attempt):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it does something that takes real time: its code runs, rather than waiting through ``ctx``."""
+        """Whether it takes real time: its code runs, and does not just wait through ``ctx``."""
         parking = self.residence.parking
         return bool(self.under_way.keys) or parking is None or parking.is_empty
 
@@ -78,11 +79,11 @@ class WatchedAttempt(Attempt):
 
     @property
     def leaves_calls_running(self) -> bool:
-        """See Attempt. Nothing of a killed process goes on."""
+        """See Attempt. In a killed process, no call continues."""
         return self.over and not self._host.is_dead
 
     async def add_evidence(self, evidence: Evidence) -> None:
-        """See Attempt. The dead say nothing."""
+        """See Attempt. A dead worker reports nothing."""
         if not self._host.is_dead:
             await super().add_evidence(evidence)
 
@@ -141,7 +142,7 @@ class WatchedOutbox(Outbox):
         return verdict
 
     async def transact(self, work: TransactedWork[T], *, timeout: float) -> T:
-        """See Outbox. It is a Commit like any other, and its function the effect."""
+        """See Outbox. It counts as a normal Commit, with its function as the effect."""
         attempt, stage = self._watched, self._watched.stage
         number: int | None = None
         steps: frozenset[str] = frozenset()
@@ -176,7 +177,7 @@ class MortalHost(Host):
 
     @property
     def is_busy(self) -> bool:
-        """Whether any attempt does something that takes real time."""
+        """Whether any attempt runs code that takes real time."""
         return any(isinstance(attempt, WatchedAttempt) and attempt.is_busy for attempt in self.attempts.values())
 
     @property
@@ -185,7 +186,7 @@ class MortalHost(Host):
         return self.lease.worker_id in self._stage.dead
 
     def kill(self) -> None:
-        """Die: no attempt goes on, no heartbeat is sent, nothing is given back."""
+        """Die: no attempt continues, no heartbeat is sent, no task is handed back."""
         if self.is_dead:
             return
         self._stage.dead.add(self.lease.worker_id)
@@ -197,7 +198,7 @@ class MortalHost(Host):
         self._stage.pulse.beat()
 
     async def stop(self, grace: float) -> None:
-        """See Host. A dead one has nothing to finish; its remains are waited for."""
+        """See Host. A dead host finishes nothing; only wait for its cancelled tasks."""
         if not self.is_dead:
             await super().stop(grace)
         elif self._killed:
@@ -225,7 +226,7 @@ class MortalWorker(Worker):
 
     @property
     def is_busy(self) -> bool:
-        """Whether it does something that takes real time."""
+        """Whether it runs code that takes real time."""
         return self._mortal_host.is_busy
 
     @property
@@ -234,7 +235,7 @@ class MortalWorker(Worker):
         return self._mortal_host.is_dead
 
     def kill(self) -> None:
-        """Die, as if the process had got SIGKILL."""
+        """Die, as if the process had received SIGKILL."""
         self._mortal_host.kill()
 
     async def _sweep(self) -> None:
@@ -251,7 +252,7 @@ class MortalWorker(Worker):
 
 
 class MortalCommitter(Committer):
-    """Sends what the living commit. What a dead worker had not sent yet never arrives."""
+    """Sends the Commits of living workers. A Commit that a dead worker had not sent yet is lost."""
 
     def __init__(self, store: StateStore, stage: Stage) -> None:
         """Commit to this store."""

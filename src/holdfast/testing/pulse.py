@@ -1,4 +1,4 @@
-"""Pulse: whether anything happens in a sandbox, and for how long nothing has."""
+"""Pulse: whether anything happens in a sandbox, and the time since then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Pulse:
-    """Beats whenever something happens: a claim, a step, a commit, a hint. To look in vain is not to happen."""
+    """Beats whenever something happens: a claim, a step, a commit, a hint. A poll that finds nothing does not count."""
 
     def __init__(self) -> None:
         """Start now."""
@@ -23,7 +23,7 @@ class Pulse:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Note, for a block, that somebody waits for the store's answer."""
+        """Mark, for a block, that a worker waits for the store's answer."""
         self._asking += 1
         try:
             yield
@@ -32,7 +32,7 @@ class Pulse:
 
     @property
     def is_asking(self) -> bool:
-        """Whether anybody waits for the store's answer: a disk takes its time, and that is no silence."""
+        """Whether a worker waits for the store's answer: a disk may be slow, and that does not count as silence."""
         return self._asking > 0
 
     @property

@@ -1,4 +1,4 @@
-"""Sandbox: an application's own tasks, in a store of their own, with time that skips and workers that crash on cue."""
+"""Sandbox: an application's own tasks in a separate store, with time that skips and workers that crash on demand."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from holdfast.testing.timekeeper import Timekeeper
 from holdfast.testing.trace import Trace
 
 PATIENCE = 0.2
-"""Real seconds that code which runs may be silent before time moves around it."""
+"""Real seconds that running code may be silent before time moves anyway."""
 
 
 class Sandbox:
-    """What a test holds: made by ``sandbox(hold)``."""
+    """A test's view of its sandbox; made by ``sandbox(hold)``."""
 
     def __init__(self, hold: Holdfast, clock: SkippingClock, stage: Stage, crew: Crew, keeper: Timekeeper) -> None:
         """Made by ``sandbox``."""
@@ -42,11 +42,11 @@ class Sandbox:
 
     @property
     def elapsed(self) -> timedelta:
-        """How much of its own time has passed since the sandbox was opened."""
+        """The sandbox's time that has passed since it was opened."""
         return self.clock.elapsed
 
     def frozen(self) -> AbstractContextManager[None]:
-        """Let time stand still for a block: ``with sandbox.frozen():``. Work goes on as far as it needs no time."""
+        """Let time stand still for a block: ``with sandbox.frozen():``. Work continues as far as it needs no time."""
         return self._keeper.frozen()
 
     async def idle(self) -> None:
@@ -54,17 +54,17 @@ class Sandbox:
         await self._keeper.idle()
 
     async def advance(self, by: float | timedelta) -> None:
-        """Let exactly this much time pass, also while it is frozen, and return once what it brought has happened."""
+        """Let exactly this much time pass, also while it is frozen; return once everything due in it has been done."""
         await self._keeper.advance(timedelta(seconds=as_seconds(by, what="advance")))
 
     # Crashes
 
     def crash(self, step: str, *, when: When = "after_effect", times: int = 1) -> Crash:
-        """Kill the worker when this step gets to ``when``; a fresh one takes over once the lease has run out.
+        """Kill the worker when this step reaches ``when``; a new worker takes over once the lease has expired.
 
-        ``before_effect``: its function has not run. ``after_effect``: it ran, and nobody recorded that.
+        ``before_effect``: its function has not run. ``after_effect``: it ran, and nothing was recorded.
         ``after_commit``: its result is durable. ``step`` is the step's key: the second use of a name is ``name#2``.
-        With ``times``, also when it gets there again. A sandbox in which this does not happen fails its test.
+        With ``times``, also when it gets there again. If the crash does not happen, the test fails.
         """
         return self._stage.plan.at_step(step, when, times)
 
@@ -73,10 +73,10 @@ class Sandbox:
         return self._stage.plan.at_commit(number, durable=durable)
 
     def crash_now(self) -> None:
-        """Kill the worker, whatever it is doing."""
+        """Kill the worker at once."""
         if not self._crew.kill():
             raise HoldfastError(
-                "no worker is there to be killed: the last one died, or rests because nothing is to be done; "
+                "there is no worker to kill: the last one died, or was stopped because there is no work; "
                 "await sandbox.idle() first"
             )
 
@@ -84,7 +84,7 @@ class Sandbox:
 
     @property
     def commits(self) -> int:
-        """How many Commits the workers have sent, or died over."""
+        """How many Commits the workers have sent, or were about to send when they died."""
         return self._stage.recorder.commits
 
     async def trace(self, task: Handle[Any] | str) -> Trace:
@@ -110,11 +110,11 @@ async def sandbox(
     """Run an application's own tasks in a test.
 
     Until the block ends, ``hold`` is open on an empty store in memory (or on ``url``), its time begins at ``start`` and
-    skips whatever nobody needs, and one worker does the work; it looks after ``queues``, by default those of the
-    defined tasks. Afterwards everything is as it was. A step that is silent for ``patience`` real seconds is taken to
-    hang: time goes on around it, so that its timeout is reached.
+    skips all waiting, and one worker does the work. It serves ``queues``, by default those of the defined tasks.
+    Afterwards ``hold`` is as before. If a step is silent for ``patience`` real seconds, the sandbox assumes that it
+    hangs: time moves on, so that its timeout is reached.
 
-    On the way out the block raises CrashDidNotHappen if a crash was asked for that never struck.
+    At its end the block raises CrashDidNotHappen if a requested crash never happened.
     """
     stage, clock = Stage(), SkippingClock(start)
     _refuse_foreign_time(url, clock)
@@ -133,7 +133,7 @@ async def sandbox(
 
 @asynccontextmanager
 async def _kept(keeper: Timekeeper, crew: Crew) -> AsyncIterator[None]:
-    """Have a worker and moving time until the block ends."""
+    """Run a worker and move time until the block ends."""
     await crew.start()
     keeping = asyncio.create_task(keeper.run(), name="holdfast-timekeeper")
     try:
@@ -147,12 +147,12 @@ async def _kept(keeper: Timekeeper, crew: Crew) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _heard(store: StateStore, pulse: Pulse) -> AsyncIterator[None]:
-    """Have the pulse beat when the store changes, whoever changes it, until the block ends."""
+    """Beat the pulse at every change of the store, by any process, until the block ends."""
 
     async def listen() -> None:
         async with store.listen() as listener:
             while True:
-                # A hint without a topic may be about a mere heartbeat. Whatever matters to a task names it.
+                # A hint without a topic may be just a heartbeat. A hint that matters to a task names the task.
                 if await listener.wait() - {ANYTHING}:
                     pulse.beat()
 
@@ -168,5 +168,5 @@ async def _heard(store: StateStore, pulse: Pulse) -> AsyncIterator[None]:
 def _refuse_foreign_time(url: str, clock: SkippingClock) -> None:
     if make_store(url, clock=clock).capabilities.multi_machine:
         raise InvalidValue(
-            f"{url} goes by the time of its server, which nobody can skip; use memory://, json: or sqlite: in a sandbox"
+            f"{url} uses the time of its server, which cannot be skipped; use memory://, json: or sqlite: in a sandbox"
         )

@@ -26,9 +26,9 @@ async def all_tasks(store: StateStore) -> list[Task]:
 async def snapshot(
     store: StateStore, *, accounts: Iterable[str] = (), channels: Iterable[str] = (), artifacts: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return all that can be read, by a name that says what it is.
+    """Return everything that can be read, under descriptive names.
 
-    Accounts that belong to no task, channels and artifacts cannot be listed: name those that matter.
+    Accounts that belong to no task, channels and artifacts cannot be listed: pass the ones that matter.
     """
     seen: dict[str, Any] = {"summary": await store.summary(), "facts": await store.recall(limit=_MOST)}
     for task in await all_tasks(store):
@@ -49,7 +49,7 @@ async def snapshot(
 
 
 async def _snapshot_task(store: StateStore, task: Task) -> dict[str, Any]:
-    """Read the task by its own verbs and by ``load``, which must agree."""
+    """Read the task with its own queries and with ``load``, which must agree."""
     return {
         f"task {task.id}": task,
         f"load of {task.id}": await store.load(task.id),

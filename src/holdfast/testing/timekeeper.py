@@ -1,8 +1,8 @@
-"""Timekeeper: moves a sandbox's time as soon as nobody needs it to stand still.
+"""Timekeeper: moves a sandbox's time as soon as no code needs it to stand still.
 
-Two ways to move. A hop goes to whoever sleeps the shortest. Workers look at their queue once a second, so three days
-would take a quarter of a million hops; once a hop has changed nothing, the idle worker is sent to rest instead and time
-leaps to the next moment at which the store itself has something to do.
+There are two ways to move. A hop goes to the next sleeper. Workers poll their queue once a second, so three days would
+take a quarter of a million hops. Therefore, when a hop has changed nothing, the idle worker is stopped and time leaps
+to the next moment at which the store itself has work.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from holdfast.testing.pulse import Pulse
 from holdfast.testing.skipping_clock import SkippingClock
 
 QUIET = 0.002
-"""Real seconds without any sign of life, after which time moves."""
+"""Real seconds without any activity, after which time moves."""
 
 TURNS = 20
-"""Turns of the loop that must pass in silence as well: on a busy machine, real time says little about who is about to
-do what next."""
+"""Turns of the event loop that must pass in silence as well: on a busy machine, a pause in real time does not mean that
+no code is about to run."""
 
 MERE_LOOKING = 0.02
-"""Real seconds after which whoever asks for the time, without anything coming of it, is taken to look in vain: hints
-from a store on disk make a worker do that all the time."""
+"""Real seconds after which code that reads the time but does nothing else counts as idle: hints from a store on disk
+make a worker poll all the time."""
 
 
 class Timekeeper:
-    """Moves the clock, and calls the crew when there is work."""
+    """Moves the clock, and starts the crew when there is work."""
 
     def __init__(self, clock: SkippingClock, crew: Crew, pulse: Pulse, *, patience: float) -> None:
-        """``patience``: real seconds that code which runs may be silent before time moves around it."""
+        """``patience``: real seconds that running code may be silent before time moves anyway."""
         self._clock = clock
         self._crew = crew
         self._pulse = pulse
@@ -42,15 +42,15 @@ class Timekeeper:
         self._target: datetime | None = None
         self._calm: list[asyncio.Future[None]] = []
         self._seen = -1
-        """The pulse when time moved last: if it is the same at the next look, that changed nothing."""
+        """The pulse at the last move of time: if it is still the same at the next, the move changed nothing."""
         self._rested_at: int | None = None
-        """The pulse when the crew was sent to rest with nothing ahead; any beat after it ends the rest."""
+        """The pulse when the crew was stopped with no work ahead; any later beat starts it again."""
 
     # What a test asks for
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Let time stand still."""
+        """Stop time for a block."""
         self._frozen += 1
         try:
             yield
@@ -58,14 +58,14 @@ class Timekeeper:
             self._frozen -= 1
 
     async def idle(self) -> None:
-        """Return once nothing goes on any more that does not need time to pass."""
+        """Return once all work that needs no time is done."""
         with self.frozen():
             calm = asyncio.get_running_loop().create_future()
             self._calm.append(calm)
             await calm
 
     async def advance(self, by: timedelta) -> None:
-        """Let exactly this much time pass, and what it brings happen."""
+        """Let exactly this much time pass, and wait for the work that becomes due."""
         with self.frozen():
             self._target = self._clock.now() + by
             try:
@@ -76,7 +76,7 @@ class Timekeeper:
     # Keeping time
 
     async def run(self) -> None:
-        """Keep time until cancelled."""
+        """Move time until cancelled."""
         while True:
             await self._until_quiet()
             if not self._crew.is_at_work and self._rested_at != self._pulse.beats:
@@ -86,10 +86,10 @@ class Timekeeper:
             elif self._may_move():
                 await self._move()
             elif self._calm:
-                self._tell_calm()
+                self._wake_idle()
 
     async def _until_quiet(self) -> None:
-        """Return when nobody does anything that time could spoil."""
+        """Return when no code runs that a move of time could disturb."""
         while True:
             beats, asked = self._pulse.beats, self._clock.asked
             await asyncio.sleep(QUIET)
@@ -106,7 +106,7 @@ class Timekeeper:
             return self._clock.now() < self._target
         return not self._frozen
 
-    def _tell_calm(self) -> None:
+    def _wake_idle(self) -> None:
         calm, self._calm = self._calm, []
         for waiting in calm:
             if not waiting.done():
@@ -132,14 +132,14 @@ class Timekeeper:
         due = await self._crew.look_ahead()
         await self._until_quiet()
         if beats != self._pulse.beats:
-            return  # somebody brought work meanwhile
+            return  # new work arrived meanwhile
         if due is None:
             self._rested_at = beats
             return
         ahead = due - self._clock.now()
         if ahead > timedelta():
             self._advance(ahead)
-            await self._until_quiet()  # whoever waited for less finds that out before work goes on
+            await self._until_quiet()  # shorter sleepers wake up before work continues
 
     def _advance(self, by: timedelta) -> None:
         if self._target is not None:

@@ -1,4 +1,4 @@
-"""Trace: what a task went through, for a test to look at."""
+"""Trace: the history of a task in a sandbox, for a test to check."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from holdfast.model.transitions import TaskState, Transition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One task's way through the sandbox so far."""
+    """The history of one task in the sandbox so far."""
 
     state: TaskState
     states: tuple[TaskState, ...]
     """Every state it passed through, in order."""
     reasons: tuple[str, ...]
-    """Why it got into each of them."""
+    """The reason for each of these states."""
     runs: Counter[str]
     """How often the function of each step was called, by the step's key."""
     replays: Counter[str]
-    """How often the journal answered instead."""
+    """How often the journal returned the result instead."""
     deaths: int
-    """How many workers died over it."""
+    """How many workers died while running it."""
     took: timedelta
     """The sandbox's time from its submission to its last change of state."""
 
 
 class Recorder:
-    """Counts, while it happens, what no store remembers."""
+    """Counts what no store records."""
 
     def __init__(self) -> None:
         """Start with nothing seen."""
@@ -44,7 +44,7 @@ class Recorder:
         self._runs[task_id][step] += 1
 
     def replayed(self, task_id: str, step: str) -> None:
-        """The journal was asked for a completed line; only those of steps that ran are counted, not those of waits."""
+        """A completed line of the journal was read; only lines of steps that ran are counted, not those of waits."""
         if step in self._runs[task_id]:
             self._replays[task_id][step] += 1
 
@@ -55,11 +55,11 @@ class Recorder:
 
     @property
     def steps(self) -> list[str]:
-        """Every step that ran, in the order in which they first did."""
+        """Every step that ran, in the order of its first run."""
         return list(dict.fromkeys(step for runs in self._runs.values() for step in runs))
 
     def trace(self, task: Task, history: Iterable[Transition]) -> Trace:
-        """Put together what is known about a task."""
+        """Return the trace of a task."""
         passed = sorted(history, key=lambda transition: transition.number)
         return Trace(
             state=task.state,

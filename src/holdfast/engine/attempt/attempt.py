@@ -98,7 +98,7 @@ class Attempt:
         services: Services,
         slots: Slots[Attempt],
     ) -> None:
-        """Begin with what the claim reported; ``run`` does the rest. Its slot is one of ``slots``."""
+        """Start from what the claim reported; ``run`` does the rest. The attempt uses one of ``slots``."""
         self.task = claimed.task
         self.fresh = claimed.fresh
         self.definition = definition
@@ -106,33 +106,33 @@ class Attempt:
         self.services = services
         self.journal = Journal(self.task.id, self.task.round)
         self.has_company = False
-        """It is a suspect, and others run beside it all the same."""
+        """The task is a suspect of its worker's death, but other tasks run beside it."""
         self.stays = False
-        """This process runs the task by name: it keeps the task while it waits, and between two tries."""
+        """This process runs the task by name. It keeps the task while it waits, and between two tries."""
         self.again_at: datetime | None = None
         """When the task is to be tried again; set when this attempt puts it back."""
         self.over = False
-        """Nothing is written any more: suspended, ended or fenced."""
+        """The attempt writes nothing any more: it was suspended, ended or fenced."""
         self.leaving = False
         """Its outcome is known: it needs no slot, and its ``ctx`` cannot be used any more."""
         self.stopping: Stop | None = None
-        """Why it is to stop."""
+        """Why the attempt must stop; None while it may run."""
         self.ending = False
         """Its outcome is being recorded: too late to stop it."""
         self.fatal: HoldfastError | None = None
-        """An error the task's code cannot handle away, such as a journal that does not fit."""
+        """An error that ends the attempt even if the task's code catches it, such as a journal that does not fit."""
         self.loaded: Loaded | None = None
-        """What the store knew of the task when this attempt began; nothing for a task that was never begun before."""
+        """What the store knew of the task when this attempt began; None for a task that never ran before."""
         self.earlier_children: asyncio.Future[EarlierChildren] | None = None
         """Read when a later round submits its first child."""
         self.provided: tuple[Operation, ...] = ()
-        """What must hold for its result to count. Should the store refuse it, the task goes on instead of ending."""
+        """Conditions for the result to count. If the store refuses them, the task continues instead of ending."""
         self.time_limit: TimeLimit | None = None
         """The wall time it may take; None if its task has no budget."""
         self.undoing: Step | None = None
-        """It does that, and nothing else: the line of the journal that says why."""
+        """The line of the journal that records why the steps are undone. If set, the attempt does nothing else."""
         self.scope = Scope(self)
-        """The task's own code, as a place in the journal."""
+        """The scope of the task's own code."""
         self.outbox = Outbox(self)
         self.discovery = Discovery(self)
         self.under_way = StepsUnderWay(self)
@@ -148,7 +148,7 @@ class Attempt:
     # The run, as a sentence
 
     async def run(self) -> None:
-        """Load, replay, perform, classify, record: until the task ends, waits, or has to be given back."""
+        """Load, replay, perform, classify, record: until the task ends, waits, or goes back to its queue."""
         self._runner = asyncio.current_task()
         SCOPE.set(self.scope)
         OUTAGE.set(self.services.store.outage)
@@ -163,12 +163,12 @@ class Attempt:
                     await (outcome.record_poison(self) if self.is_poison else self._perform_and_record())
             except asyncio.CancelledError:
                 if self.stopping is None and not self.over:
-                    raise  # somebody cancels the worker itself
+                    raise  # the program cancels the worker itself
                 _forget_cancellation()
             if not self.over and self.stopping is not None:
                 await outcome.record_stop(self, self.stopping)
         except Unwind:
-            pass  # fenced while recording: there is nothing left to say
+            pass  # fenced while recording: this attempt may write nothing more
         finally:
             self.over = True
             self._cancel_alarms()
@@ -176,7 +176,7 @@ class Attempt:
 
     async def _prepare(self) -> None:
         if self.task.deaths:
-            await self._say_whether_taken_over()
+            await self._log_claim()
         if not self.fresh:
             loaded = await insist(lambda: self.services.store.load(self.task.id))
             self.task = loaded.task
@@ -187,12 +187,12 @@ class Attempt:
                 self.intents.effects.update((effect.effect_id, effect) for effect in loaded.effects)
             self.undoing = compensation.begun(self.journal)
             self._view = await StateView.read(self)
-        await self._set_notes_right()
+        await self._record_late_facts()
         if self.undoing is not None:
             if isinstance(self.stopping, Cancelled):
-                self.stopping = None  # heard while it was being loaded
+                self.stopping = None  # the cancel arrived while the task was being loaded
             await self._begin_running()
-            return  # neither its deadline nor a cancel stops that
+            return  # neither a deadline nor a cancel stops the undo
         if self.task.deadline is not None:
             ahead = self.services.time.seconds_until(self.task.deadline)
             if ahead <= 0:
@@ -203,22 +203,22 @@ class Attempt:
         if self.stopping is None or self.outbox.must_undo:
             await self._begin_running()
 
-    async def _set_notes_right(self) -> None:
-        """Write down what the claim could not know, before any code runs."""
+    async def _record_late_facts(self) -> None:
+        """Record what the claim could not know, before any code runs."""
         if self.has_company:
             await self.outbox.commit(ShareWorker())
         if self.task.resting:  # adopted again under the same lease
             await self.outbox.commit(Rest(resting=False))
 
-    async def _say_whether_taken_over(self) -> None:
-        """Log the claim of a task with which workers have died: it may have waited, or been retried, since."""
+    async def _log_claim(self) -> None:
+        """Log the claim of a task with which workers have died. It is a take-over only if the last move was one."""
         history = await insist(lambda: self.services.store.history(self.task.id))
         before = [move for move in history if move.fence < self.task.fence]
         log.claimed(self.task, self.lease.worker_id, taken_over=bool(before) and before[-1].is_taken_back)
 
     async def _begin_running(self) -> None:
         if self.task.state is TaskState.PENDING:  # acquired by name, not claimed from its queue
-            self.ending = True  # not to be stopped halfway: what was sent has to be known
+            self.ending = True  # do not stop halfway: the result of this Commit must be known
             await self.outbox.commit(Move(to=TaskState.RUNNING, reason="run by name"))
             self.task = replace(self.task, state=TaskState.RUNNING)
             self.ending = False
@@ -227,7 +227,7 @@ class Attempt:
         await outcome.record(self, await self._perform())
 
     async def _perform(self) -> Returned | Raised | None:
-        """Run the task's code; None if it was stopped or suspended meanwhile, and so did not end by itself."""
+        """Run the task's code. Return how it ended, or None if it was stopped or suspended."""
         ended: Returned | Raised
         try:
             ended = Returned(await self.code_run.drive(self._code()))
@@ -242,8 +242,8 @@ class Attempt:
                 _forget_cancellation()
                 return None
         except Unwind:
-            # Meant for another attempt if this one goes on: its code used a ctx that is not its own.
-            ended = Raised(HoldfastError("the ctx of another task was used, which is over; use the one you were given"))
+            # If this attempt was not stopped, the signal was for another one: the code used a ctx of another task.
+            ended = Raised(HoldfastError("the code used the ctx of another task, which is over; use its own ctx"))
         except BaseException as error:
             if not isinstance(error, Exception) and not is_its_own(error, self.runner):
                 raise
@@ -257,7 +257,7 @@ class Attempt:
         return await self._next_code()
 
     def _code(self) -> Coroutine[Any, Any, Any]:
-        """Return what is to be run, with what its definition wants to see to before."""
+        """Return the code to run, with the preparation that its definition asks for."""
         prepare = self.definition.prepare
         if prepare is None and self._may_be_timed:
             prepare = hold_to_limit
@@ -265,10 +265,10 @@ class Attempt:
 
     @property
     def _may_be_timed(self) -> bool:
-        """Whether a plain task may have a limit on its wall time: what counts is what was stored, not the code of now.
+        """Whether a plain task may have a limit on its wall time. The stored limit counts, not that of today's code.
 
-        A task below others is held to their clocks. One that nobody has touched since its submit has the limits of its
-        code; they are not read for it.
+        A child task is also held to the clocks of the tasks above it. A task that was not changed since its submit has
+        the limits of its code, and they are not read from the store.
         """
         if self.task.parent_id is not None or Meter.WALL_TIME_MS in self.definition.limits:
             return True
@@ -276,13 +276,13 @@ class Attempt:
         return any(line.meter == Meter.WALL_TIME_MS and line.limit is not None for line in accounts)
 
     def _next_code(self) -> Coroutine[Any, Any, Any]:
-        """Return the verifier in review, otherwise the task's function."""
+        """Return the verifier if the task is in review, otherwise the task's function."""
         if self.task.state is TaskState.REVIEW:
             return outcome.ask_verifier(self)
         return self.code()
 
     def code(self) -> Coroutine[Any, Any, Any]:
-        """Return the task's function, called."""
+        """Call the task's function, and return its coroutine."""
         args, kwargs = self.definition.read_input(self.task.user_input)
         context = Context(self)
         if self.definition.is_async:
@@ -293,20 +293,20 @@ class Attempt:
     # Letting go
 
     def let_go(self) -> None:
-        """The outcome is known and about to be recorded: from here on it cannot be stopped, and needs no slot."""
+        """Free the slot: the outcome is known and about to be recorded. The attempt cannot be stopped any more."""
         self.ending = True
         if not self.leaving:
             self.leaving = True
             self.residence.leave()
 
     async def settle(self) -> None:
-        """Let go of the task, and return when it is known what branches that were left behind have written."""
+        """Let go of the task, and wait until the store has answered all that its branches have sent."""
         self.let_go()
         async with self.outbox.alone_in_line():
             pass
 
     async def finish(self, *operations: Operation) -> None:
-        """Let go of the task, with these as the last that is written."""
+        """Let go of the task, and write these operations as its last ones."""
         self.let_go()
         if self._intents is not None:
             await self.settle()
@@ -326,27 +326,27 @@ class Attempt:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether its code has to get out, and no call of ``ctx`` does anything more."""
+        """Whether its code must stop: no call of ``ctx`` does anything more."""
         return self.over or self.stopping is not None or self.discovery.is_over
 
     @property
     def is_poison(self) -> bool:
-        """Whether its code did not let itself be stopped, again and again: it is not run once more."""
+        """Whether its code ignored too many stops: it is not run again."""
         return self.undoing is None and len(self.journal.ignored_stops()) >= POISON_AFTER
 
     # Being stopped
 
     def stop(self, why: Stop) -> None:
-        """Get out of the task's code at its next await; ``run`` then records what ``why`` asks for."""
+        """Interrupt the task's code at its next await; ``run`` then records what ``why`` asks for."""
         if self.over or self.stopping is not None:
             return
         if self.undoing is not None and not isinstance(why, HandedBack):
-            return  # it is being cancelled, or too late, already: that is why it undoes its steps
+            return  # it undoes its steps because it was cancelled or failed: a second reason to stop changes nothing
         self.stopping = why
         self._interrupt()
 
     def lose(self, why: str, *, elsewhere: bool = True) -> None:
-        """The lease is over: stop, and write nothing. ``elsewhere``: the task went to another worker."""
+        """Stop and write nothing, because the lease is over. ``elsewhere``: the task went to another worker."""
         if self.over:
             return
         self.over = True
@@ -362,15 +362,15 @@ class Attempt:
         if self._runner is not current_task():
             self._runner.cancel()
         elif not self.over:
-            # From its own code, by way of a Commit's verdict: at its next await, unless it has come to its end by then.
+            # The task's own code got here, from a Commit's verdict: interrupt it at its next await, unless it is over.
             asyncio.get_running_loop().call_soon(self._interrupt)
 
     def leave_code(self) -> None:
-        """Get out of the task's code, which may do other things than wait: the task was taken off its worker."""
+        """Interrupt the task's code, which may do more than wait: the task was taken off its worker."""
         self._interrupt()
 
     def hand_back(self) -> None:
-        """Stop, and let another worker go on."""
+        """Stop, and let another worker continue."""
         self.stop(HandedBack())
 
     def _deadline_passed(self) -> None:
@@ -378,7 +378,7 @@ class Attempt:
 
     @property
     def is_late(self) -> bool:
-        """Whether the task's deadline has passed, or its wall time is spent, even if no alarm has said so yet."""
+        """Whether the task's deadline has passed, or its wall time is spent, even if no alarm has rung yet."""
         return self._is_past_deadline or (self.time_limit is not None and self.time_limit.is_up)
 
     @property
@@ -387,20 +387,20 @@ class Attempt:
         return deadline is not None and self.undoing is None and self.services.time.now() >= deadline
 
     def suspend(self) -> None:
-        """Take the task off this process, which kept it while it waits and now ends."""
+        """Suspend a task that this process kept while it waits: the process now ends."""
         self.stays = False
         self.residence.suspend()
 
     async def share_worker(self) -> None:
-        """Write down that it is a suspect no more, and that its worker's death would not be its alone."""
+        """Record that the task is no longer a suspect, and that it no longer has its worker for itself."""
         if not self.over:
             with suppress(Unwind, HoldfastError):
                 await self.outbox.commit(ShareWorker(acquitted=True))
 
     async def check(self, *, only_to_wait: bool = False) -> None:
-        """Pass only while this attempt may act: not stopped, not over, within its lease, and with a slot.
+        """Return only while this attempt may act: not stopped, not over, within its lease, and with a slot.
 
-        A branch that only goes on waiting needs no slot.
+        A branch that only continues to wait needs no slot.
         """
         if self.over or self.stopping is not None:
             raise Unwind
@@ -410,7 +410,7 @@ class Attempt:
         if self.undoing is not None:
             await self.discovery.block()
         if self.fatal is not None:
-            raise self.fatal  # also if the code has swallowed it: nothing more is done on a journal that does not fit
+            raise self.fatal  # also if the code has caught it: nothing more is done on a journal that does not fit
         if self._is_past_deadline:
             self.stop(DeadlinePassed())
             raise Unwind
@@ -434,9 +434,9 @@ class Attempt:
         return self._intents
 
     def loose_ends(self, inside: str | None = None) -> tuple[Operation, ...]:
-        """Return what has to be written about effects that are not through when the attempt lets go of its task.
+        """Return what must be written about unfinished effects when the attempt lets go of its task.
 
-        With ``inside``, those of steps below that path, when it lets go of a try that they belong to.
+        With ``inside``, only about effects of steps below that path: for the end of a try that they belong to.
         """
         if self._intents is None:
             return ()
@@ -444,26 +444,26 @@ class Attempt:
 
     @property
     def leaves_calls_running(self) -> bool:
-        """Whether a call under way is left to end by itself: the lease is over, and how it ends is still evidence."""
+        """Whether calls under way are left to end by themselves: the lease is over, but their end is still evidence."""
         return self.over
 
     async def add_evidence(self, evidence: Evidence) -> None:
-        """Keep what was learned too late."""
+        """Store what was learned after the lease was over."""
         await insist(lambda: self.services.store.add_evidence(evidence))
 
     async def undo_now(self, effect: Effect) -> Effect:
-        """Undo an effect that a person wants undone; return how it stands then."""
+        """Undo an effect at a person's request; return its new record."""
         return await compensation.undo_now(self, effect)
 
     # What the steps and waits of this attempt share
 
     async def take_turn(self) -> None:
-        """Count a line that is replayed, and let others go on now and then. A search counts turns of its own."""
+        """Count a replayed line, and let other tasks run now and then. A discovery search counts its own turns."""
         if not self.discovery.is_under_way:
             await self.services.turns.take()
 
     def find(self, key: str, kind: str) -> Step | None:
-        """Look a key up; a journal that does not fit ends the attempt, even if the task's code catches the error."""
+        """Look up a key. A journal that does not fit ends the attempt, even if the task's code catches the error."""
         try:
             return self.journal.find(key, kind)
         except JournalMismatch as error:
@@ -478,14 +478,14 @@ class Attempt:
         return self._view
 
     def pass_over(self, key: str) -> None:
-        """Note that a try of a step is over: what its code patched is seen by the code after it."""
+        """Note that a try of a step is over: the code after it sees what the step's code patched."""
         if self._view is not None:
             self._view.pass_over(key)
 
     def is_at_home(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Say whether ``ctx`` may be used by code that runs on this loop, or on none.
+        """Return whether code that runs on this loop may use ``ctx``. None: the code runs on no loop.
 
-        None is the thread of a blocking function, or one that was abandoned; otherwise it is an
+        Code on no loop is normally in the thread of a blocking function, perhaps an abandoned one. Otherwise it is an
         ``asyncio.run(ctx.step(...))``, which is about to start a loop of its own.
         """
         if loop is None:
@@ -500,14 +500,14 @@ class Attempt:
 
 
 def attempt_of(context: Context) -> Attempt:
-    """Return the attempt behind a context: for what is built on the engine, not for tasks."""
-    attempt = context._attempt  # noqa: SLF001 - the other side of the same wall
+    """Return the attempt behind a context: for code that extends the engine, not for tasks."""
+    attempt = context._attempt  # noqa: SLF001 - the engine's own code
     assert isinstance(attempt, Attempt)  # noqa: S101 - the engine makes contexts of nothing else
     return attempt
 
 
 def _forget_cancellation() -> None:
-    """Go on after a cancel that was ours: it has done its work."""
+    """Clear the engine's own cancel of the current asyncio task: the task continues."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -1,4 +1,4 @@
-"""The blocking functions of a task's code: each runs in a thread, with a context that blocks it."""
+"""The blocking functions of a task's code: each runs in a thread, with a ``ctx`` whose calls block that thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BlockingOwner(HeldTask, Protocol):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether its code has to get out."""
+        """Whether its code must stop."""
 
 
 class BlockingCalls:
@@ -31,11 +31,11 @@ class BlockingCalls:
     __slots__ = ("_attempt", "_calls", "threads")
 
     def __init__(self, attempt: BlockingOwner) -> None:
-        """Begin with none."""
+        """Start without any."""
         self._attempt = attempt
         self._calls: dict[asyncio.Task[Any], set[asyncio.Task[Any]]] = {}
         self.threads: list[int] = []
-        """One entry for each thread of a blocking function's own: which function, by the id of its calls."""
+        """One entry for each thread that a blocking function started: the id of the set of that function's calls."""
 
     async def run(self, function: Callable[..., Any], context: Context, *args: object, **kwargs: object) -> Any:  # noqa: ANN401
         """Run a blocking function in a thread."""
@@ -60,7 +60,7 @@ class BlockingCalls:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether these functions have to get out, and no call of ``ctx`` does anything more."""
+        """Whether these functions must stop: no call of ``ctx`` does anything more."""
         return self._attempt.is_stopped
 
     def is_defied(self) -> bool:
@@ -68,7 +68,7 @@ class BlockingCalls:
         return self._attempt.code_run.is_defied()
 
     def has_threads(self, calls: set[asyncio.Task[Any]]) -> bool:
-        """Return whether the blocking function that makes these calls has threads of its own at work."""
+        """Return whether the blocking function that makes these calls has running threads of its own."""
         return id(calls) in self.threads
 
     def cancel(self) -> None:

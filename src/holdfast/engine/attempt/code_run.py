@@ -1,4 +1,4 @@
-"""The task's code while it runs: driven so that it can be left where it is, should it not let itself be stopped."""
+"""Runs the task's code in a way that the engine can abandon it if it does not stop when asked to."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.engine.attempt.defiance import (
     UNWIND_WITHIN,
     Driven,
     Refusals,
+    block_thread,
     calling_line,
     is_in_thread,
-    keep_thread,
 )
 from holdfast.engine.attempt.discovery import Discovery
 from holdfast.engine.attempt.held_task import HeldTask
@@ -47,7 +47,7 @@ class Runner(HeldTask, Protocol):
 
     @property
     def discovery(self) -> Discovery:
-        """The replay that only looks for code."""
+        """Its discovery replays."""
 
     @property
     def runner(self) -> asyncio.Task[None]:
@@ -55,11 +55,11 @@ class Runner(HeldTask, Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether nothing is written any more."""
+        """Whether the attempt writes nothing any more."""
 
     @property
     def stopping(self) -> Stop | None:
-        """Why it is to stop."""
+        """Why the attempt must stop; None while it may run."""
 
     @property
     def leaving(self) -> bool:
@@ -67,27 +67,27 @@ class Runner(HeldTask, Protocol):
 
     @property
     def undoing(self) -> Step | None:
-        """The line of the journal that says why its steps are undone."""
+        """The line of the journal that records why its steps are undone."""
 
 
 class CodeRun:
-    """The code of one attempt, and whether it lets itself be stopped."""
+    """The code of one attempt, and whether it stops when it is asked to."""
 
     __slots__ = ("_attempt", "_driven", "_overdue", "_refusals", "condemned")
 
     def __init__(self, attempt: Runner) -> None:
-        """Begin with code that does."""
+        """Start without any code under way."""
         self._attempt = attempt
         self.condemned: str | None = None
-        """It did not let itself be stopped, and is never resumed: the line where that was noticed."""
+        """Set once the code has ignored a stop and is never resumed: the line of code where the engine noticed it."""
         self._driven: Driven[Any] | None = None
         """The code that is under way."""
         self._overdue: Alarm | None = None
         self._refusals: dict[object, Refusals] = {}
-        """How often each branch has called ``ctx`` although that is refused."""
+        """The refused calls of ``ctx``, by branch."""
 
     async def drive(self, code: Coroutine[Any, Any, T]) -> T:
-        """Run code of the task's in a way that it can be left if it does not let itself be stopped."""
+        """Run code of the task in a way that it can be abandoned if it ignores a stop."""
         self._driven = driven = Driven(code, self._is_condemned)
         try:
             result: T = await driven
@@ -98,20 +98,20 @@ class CodeRun:
     def _is_condemned(self) -> bool:
         return self.condemned is not None
 
-    # Code that was stopped and is still there
+    # Code that was stopped and is not over
 
     def expect_end(self) -> None:
-        """Give the task's code, which was stopped, a while for its clean-up."""
+        """Give the task's code, which was stopped, some time to clean up."""
         if self._overdue is None and self._driven is not None:
             self._give_time(LOOKS_AT_CLEAN_UP)
 
     def cancel_alarm(self) -> None:
-        """The attempt is over, and so is the wait for its code."""
+        """Stop waiting for the code: the attempt is over."""
         if self._overdue is not None:
             self._overdue.cancel()
 
     def _give_time(self, looks: int) -> None:
-        """Look so often whether the code is over. A process that was frozen meanwhile has missed one look, not all."""
+        """Check ``looks`` times whether the code is over. A process that was frozen has missed one check, not all."""
 
         def look() -> None:
             if looks > 1 or self._attempt.outbox.is_sending:
@@ -123,19 +123,20 @@ class CodeRun:
             self._overdue = self._attempt.services.alarms.after(UNWIND_WITHIN / LOOKS_AT_CLEAN_UP, look)
 
     def set_aside(self) -> None:
-        """Leave the task's code where it is, if it is still under way although it was stopped.
+        """Abandon the task's code if it is still under way although it was stopped.
 
-        That is no death: the code may only be slow. What the engine itself has sent is waited for.
+        It does not count as an ignored stop: the code may only be slow. The engine first waits for the store's answer
+        to all that it has sent.
         """
         if self._driven is not None and not self._attempt.outbox.is_sending and self.condemned is None:
             self._condemn(self._driven.where, counts=False)
 
-    # Code that calls ``ctx`` again and again although it was stopped
+    # Code that keeps calling ``ctx`` although it was stopped
 
     def is_defied(self) -> bool:
-        """Count a call of ``ctx`` that is refused; return whether its branch has made too many of them.
+        """Count a refused call of ``ctx``; return whether its branch has made too many of them.
 
-        If the whole attempt was stopped, it is condemned with the branch. Blocking code does not return from here.
+        If the whole attempt was stopped, all of its code is abandoned. For blocking code this then never returns.
         """
         attempt = self._attempt
         refusals = self._refusals.get(branch := current_branch())
@@ -146,10 +147,10 @@ class CodeRun:
         was_stopped = attempt.stopping is not None or (attempt.over and not attempt.leaving)
         if was_stopped and not attempt.discovery.is_asking:
             self._condemn(calling_line())
-        elif refusals.are_news():
+        elif refusals.is_first_report():
             log.ignored_end(attempt.task, calling_line())
         if is_in_thread():
-            keep_thread(f"task {attempt.task.name} {attempt.task.id}")
+            block_thread(f"task {attempt.task.name} {attempt.task.id}")
         return True
 
     def _condemn(self, where: str, *, counts: bool = True) -> None:
@@ -160,7 +161,7 @@ class CodeRun:
     def _leave_for_good(self, where: str, counts: bool) -> None:  # noqa: FBT001 - a callback
         if self.condemned is not None:
             return
-        if self._attempt.outbox.is_sending:  # its answer has to be heard in the code that is to be left
+        if self._attempt.outbox.is_sending:  # the code that is to be abandoned still has to receive the store's answer
             with suppress(StoreClosed):
                 self._attempt.services.alarms.after(1.0, partial(self._leave_for_good, where, counts))
             return
@@ -174,20 +175,20 @@ class CodeRun:
             if self._driven is None or attempt.over:
                 attempt.services.start(self._record_ignored_stop())
             else:
-                attempt.outbox.buffer(WriteStep(self._ignored_stop()))  # it rides in the Commit that ends the attempt
+                attempt.outbox.buffer(WriteStep(self._ignored_stop()))  # goes into the Commit that ends the attempt
         if self._driven is not None:
             attempt.runner.cancel()
 
     def _ignored_stop(self) -> Step:
-        """Return the line of the journal that says that the code caught the signal that stops it, and went on."""
+        """Return the line of the journal for code that caught the signal that stops it, and continued."""
         attempt, where = self._attempt, self.condemned or ""
-        message = f"its code caught the signal that stops it, and went on. {log.WHAT_TO_CHANGE}"
+        message = f"its code caught the signal that stops it, and continued. {log.WHAT_TO_CHANGE}"
         failure = Failure(type_name="IgnoredStop", message=message, where=where)
         key = f"{RESERVED}{IGNORED_STOP}:{attempt.task.fence}"
         return journal_line(attempt, key, IGNORED_STOP, state=StepState.FAILED, error=canonical(failure.to_json()))
 
     async def _record_ignored_stop(self) -> None:
-        """Write that down when the attempt has let go of the task, unless another one has it by now."""
+        """Record the ignored stop after the attempt has let go of the task, unless another attempt has it by now."""
         attempt = self._attempt
         commit = Commit(
             task_id=attempt.task.id,

@@ -1,4 +1,4 @@
-"""ctx: what a task function sees. What goes through it is durable; code between its calls runs again on a resume."""
+"""ctx: what a task function sees. Its calls are durable; the code between them runs again on a resume."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class ContextOwner(Parent, Viewer, Protocol):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether its code has to get out, and no call of ``ctx`` does anything more."""
+        """Whether its code must stop: no call of ``ctx`` does anything more."""
 
     def is_at_home(self, loop: asyncio.AbstractEventLoop | None, /) -> bool:
-        """Return whether ``ctx`` may be used by code that runs on this loop, or on none."""
+        """Return whether code that runs on this loop may use ``ctx``. None: the code runs on no loop."""
 
 
 class Context:
@@ -86,9 +86,9 @@ class Context:
     __slots__ = ("_attempt", "_home", "_prefix")
 
     def __init__(self, attempt: ContextOwner, *, prefix: str = "", home: Scope | None = None) -> None:
-        """Made by the engine for each attempt; ``prefix`` keeps apart the keys of a verifier, or of a machine's visit.
+        """Made by the engine for each attempt. ``prefix`` separates the keys of a verifier, or of a machine's visit.
 
-        ``home`` is the scope it was made in, where that is not the task's own code.
+        ``home`` is the scope it was made in, if that is not the task's own code.
         """
         self._attempt = attempt
         self._prefix = prefix
@@ -103,7 +103,7 @@ class Context:
 
     @property
     def task(self) -> Task:
-        """The task's record, as it stood when this attempt began."""
+        """The task's record, as it was when this attempt began."""
         return self._attempt.task
 
     @property
@@ -118,7 +118,7 @@ class Context:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the whole task has to be over."""
+        """When the whole task must be over."""
         return self._attempt.task.deadline
 
     # Steps
@@ -233,29 +233,29 @@ class Context:
     ) -> Coroutine[Any, Any, Any]:
         """Do ``function(*args)`` once: ``await ctx.step("collect", collect, service)``.
 
-        If the journal has the step completed, its result is returned and nothing runs. Otherwise it runs, and its
-        result is durable before the next line. Should the process die in between, it runs again: let the function do
-        the same thing twice without harm, or have it use its ``effect_id`` (a parameter of that name is filled in)
-        as an idempotency key.
+        If the journal has the step as completed, its result is returned and nothing runs. Otherwise the function runs,
+        and its result is durable before the next line of the task's code. If the process dies in between, the function
+        runs again. So it must be harmless to run it twice, or it must use its ``effect_id`` as an idempotency key (a
+        parameter of that name is filled in).
 
-        Key and name are explained in ``holdfast.engine.attempt.journal``. ``retry`` tries again (by default, a failure
-        is the task's to retry), ``timeout`` (seconds or timedelta) limits each try, ``returns`` is the result's type
-        where the function has no annotation. A step that gives up raises StepFailed.
+        ``holdfast.engine.attempt.journal`` explains key and name. ``retry`` tries the step again; by default, a failed
+        step fails the attempt, and the task's own policy retries it. ``timeout`` (seconds or timedelta) limits each
+        try. ``returns`` is the result's type if the function has no annotation. A step that gives up raises StepFailed.
 
-        ``effect`` says how often the call may be made: "idempotent" (the default) as above; "pure" likewise, without
-        any harm; "once" never blindly again. For "once", what is about to be called is durable before it is called. A
-        failure after which it may have happened is cleared up by ``reconcile(effect_id, *args)``, ``settle`` seconds
-        after the call's end, or by a person; ``absent_on`` names errors that prove that nothing happened; ``repeat``
-        does it anew in each round. docs/effects.md has the whole story.
+        ``effect`` defines how often the call may be made: "idempotent" (the default) as above; "pure" likewise, without
+        any harm; "once" is never repeated blindly. For "once", the intent is durable before the call is made. After a
+        failure that leaves the outcome unknown, ``reconcile(effect_id, *args)`` finds it out, ``settle`` seconds after
+        the end of the call; otherwise a person decides. ``absent_on`` names errors that prove that nothing happened.
+        ``repeat`` does the step again in each round. docs/effects.md describes all of it.
 
-        ``compensate(result, *args)`` undoes the step should the task fail or be cancelled later. ``approval`` has a
-        person agree to these very arguments first. ``arms`` names, by the result, ``once`` steps that follow at once:
-        their intent is then written together with this result, instead of in a Commit of its own.
+        ``compensate(result, *args)`` undoes the step if the task fails or is cancelled later. With ``approval``, a
+        person has to approve these exact arguments first. ``arms`` takes the result and names ``once`` steps that
+        follow at once: their intents are written in the same Commit as this result.
         """
         refuse_for_function("ctx.step", function, unknown, StepOptions.__annotations__)
         if not callable(function):
             raise InvalidValue(
-                f"step {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
+                f"step {name!r} needs a function to call, and its arguments after it; {function!r} is not a function. "
                 'Write ctx.step("name", fetch, url), not ctx.step("name", fetch(url))'
             )
         place = self.place()
@@ -291,7 +291,9 @@ class Context:
     def _check_terms(self, place: CallPlace, name: str, terms: Terms) -> None:
         if terms.compensate is not None:
             if self._prefix.startswith(VERIFY):
-                raise InvalidValue(f"step {name!r} of a verifier cannot have compensate=: it looks, and undoes nothing")
+                raise InvalidValue(
+                    f"step {name!r} of a verifier cannot have compensate=: the steps of a verifier are never undone"
+                )
             place.refuse_in_once(f"step {name!r} with compensate=")
         if terms.ask is not None:
             place.refuse_in_once(f"step {name!r} with approval=")
@@ -336,22 +338,23 @@ class Context:
     ) -> Coroutine[Any, Any, Any]:
         """Do ``function(tx, *args)`` exactly once: ``await ctx.transaction("book-seat", book, seat)``.
 
-        What it does with ``tx.execute``, in the database that also holds the task, and its line in the journal are one
-        transaction: both are there or neither is, whatever crashes. If the journal has it, its result is returned and
-        nothing runs. An async function gets a Transaction; any other runs in a thread, with a SyncTransaction.
+        Its ``tx.execute`` statements, in the database that also holds the task, and its line in the journal are one
+        transaction: after a crash, either both are there or neither is. If the journal has the line, its result is
+        returned and nothing runs. An async function gets a Transaction; any other runs in a thread, with a
+        SyncTransaction.
 
-        The function may be called again if nothing was written, so let it do nothing but ``tx.execute``. The
+        The function may be called again if nothing was written, so it must do nothing but ``tx.execute``. The
         transaction stays open for ``timeout`` at most (seconds or timedelta). Key, name, ``returns`` and errors are as
-        for a step. In a new round it is not done again, unless ``repeat`` says so.
+        for a step. It is not done again in a new round, unless ``repeat`` is True.
 
-        ``compensate(tx, result, *args)`` undoes it should the task fail or be cancelled later, in a transaction too:
-        exactly once. A Compensation is done as that of a step, without a transaction: ``function(result, *args)``.
+        ``compensate(tx, result, *args)`` undoes it if the task fails or is cancelled later. That is a transaction too:
+        exactly once. A Compensation runs like that of a step, without a transaction: ``function(result, *args)``.
         """
         refuse_for_function("ctx.transaction", function, unknown, TRANSACTION_OPTIONS)
         if not callable(function):
             raise InvalidValue(
-                f"transaction {name!r} needs a function to call, and its arguments after it; {function!r} is none. "
-                'Write ctx.transaction("name", book, seat), not ctx.transaction("name", book(seat))'
+                f"transaction {name!r} needs a function to call, and its arguments after it; {function!r} is not a "
+                'function. Write ctx.transaction("name", book, seat), not ctx.transaction("name", book(seat))'
             )
         seconds = as_seconds(timeout, what=f"the timeout of transaction {name!r}")
         place = self.place()
@@ -377,11 +380,12 @@ class Context:
         requested_by: str | None = None,
         key: str | None = None,
     ) -> Coroutine[Any, Any, Decided]:
-        """Wait, without holding a worker, until a person agrees, and return their decision. Raises Rejected otherwise.
+        """Wait, without holding a worker, until a person approves; return the decision. Raises Rejected otherwise.
 
-        ``details`` is what they agree to: should the code ask about other details after a restart, the approval is
-        void and they are asked again. ``deciders`` names who may decide. ``expires`` is the time they have, and
-        ``default`` what then holds: "rejected" or "approved". Decide with ``hold.approve`` and ``hold.reject``.
+        ``details`` is what the person approves. If the code asks about other details after a restart, the approval is
+        void and the person is asked again. ``deciders`` names who may decide. ``expires`` is the time they have;
+        ``default`` is the decision after that: "rejected" or "approved". Decide with ``hold.approve`` and
+        ``hold.reject``.
         """
         ask = Ask(question, risk, deciders, expires, default, policy, requested_by)
         arguments = canonical(details, name="details")
@@ -398,9 +402,9 @@ class Context:
         requested_by: str | None = None,
         key: str | None = None,
     ) -> Coroutine[Any, Any, JsonValue]:
-        """Ask an open question and return the answer a person gives with ``hold.answer``.
+        """Ask an open question and return the answer that a person gives with ``hold.answer``.
 
-        Raises Rejected if they refuse, or if nobody answered before it expired.
+        Raises Rejected if the person refuses, or if the question expires without an answer.
         """
         ask = Ask(question, None, deciders, expires, requested_by=requested_by)
         place = self._waiting_place("ctx.ask")
@@ -413,11 +417,11 @@ class Context:
 
     @property
     def state(self) -> AgentState:
-        """The task's AgentState, as this code has seen it: the same at the same place whenever the code runs again.
+        """The task's AgentState, as this code has seen it: a replay sees the same state at the same place.
 
-        It is empty until something was patched. It holds what this code has patched, and what others had patched when
-        it looked for the first time, when it patched last, or with ``refresh_state``. Branches that run at the same
-        time go by what their own ``patch`` returned.
+        It is empty until the first patch. It holds the patches of this code. It also holds patches of others: those
+        made before this code first read the state, before its own last patch, or before ``refresh_state``. Concurrent
+        branches should use what their own ``patch`` returned.
         """
         self.place()
         return self._attempt.view.look(self._prefix)
@@ -426,15 +430,15 @@ class Context:
         """Change the task's AgentState, once, and return it: ``await ctx.patch(StatePatch(add_questions=("Why?",)))``.
 
         A replay, a retry of the step around it and the next worker do not apply it again; a new round does. Facts get
-        the time and the current step of the plan, artifacts are linked to the task. Raises InvalidValue if the patch
-        does not fit the state, or is too large. Branches that run at the same time each need a ``key``.
+        the time and the current step of the plan; artifacts are linked to the task. Raises InvalidValue if the patch
+        does not fit the state, or is too large. Concurrent branches each need a ``key``.
         """
         check_patch(patch, reason)
         place = self.place()
         return place.run(patch_state(self._attempt, self._allot_own(place, PATCH, key), patch, reason=reason))
 
     def refresh_state(self, *, key: str | None = None) -> Coroutine[Any, Any, AgentState]:
-        """Read what others have patched meanwhile, and return the state; ``state`` is that one from then on."""
+        """Read the newest patches of others, and return the state; from then on ``state`` includes them."""
         place = self.place()
         return place.run(refresh_state(self._attempt, self._allot_own(place, LOOK, key)))
 
@@ -448,8 +452,8 @@ class Context:
     ) -> Coroutine[Any, Any, None]:
         """Count something against the task's budget, once: ``await ctx.charge(steps=1)`` before each of your steps.
 
-        Raises BudgetExceeded, and counts nothing, where that is above a limit of the task or of a task above it, or
-        where the wall time is over. A plain task's budget counts what is charged here and its wall time.
+        Raises BudgetExceeded, and counts nothing, if that would pass a limit of the task or of a task above it, or if
+        the wall time is spent. The budget of a plain task counts these charges and its wall time.
         """
         amounts = amounts_of(steps=steps, llm_tokens=llm_tokens, cost=cost)
         place = self.place()
@@ -458,7 +462,7 @@ class Context:
     # Waits
 
     def sleep(self, duration: float | timedelta, *, key: str | None = None) -> Coroutine[Any, Any, None]:
-        """Let time pass: a longer sleep gives the worker back, and goes on counting through restarts."""
+        """Wait for a time. A long sleep holds no worker, and the time counts on through restarts."""
         seconds = as_seconds(duration, what="a sleep")
         place = self._waiting_place("ctx.sleep")
         return place.run(waits.sleep(self._attempt, self._allot(place, "sleep", key), seconds))
@@ -473,8 +477,8 @@ class Context:
     ) -> Coroutine[Any, Any, JsonValue]:
         """Wait for the next event on a channel and return its payload, without holding a worker.
 
-        Seen are the events emitted since the task was submitted, in order, each once; one that came before the wait
-        is not lost. With ``earlier`` also those from before. After ``timeout`` it raises DeadlineExceeded.
+        A task sees the events emitted since its submit, in order, each once, also those emitted before the wait began.
+        With ``earlier`` it also sees those from before its submit. After ``timeout`` it raises DeadlineExceeded.
         """
         check_name("channel", channel)
         seconds = None if timeout is None else as_seconds(timeout, what="the timeout of a wait")
@@ -527,7 +531,7 @@ class Context:
     ) -> Coroutine[Any, Any, Child[Any]]:
         """Submit a child task, once, and return a handle: ``await child.result()`` waits for it.
 
-        ``key`` is the name of this submission within this task; branches that run at the same time each need one.
+        ``key`` is the name of this submission within this task; concurrent branches each need one.
         """
         refuse_for_task("ctx.submit", task, unknown, ChildOptions.__annotations__)
         attempt = self._attempt
@@ -559,12 +563,12 @@ class Context:
         child_id = await children.submit_child(self._attempt, key, new, has_own_key=has_own_key)
         return Child(self, place, replace(new, id=child_id), key, returns)
 
-    # Telling
+    # Progress
 
     def progress(
         self, step: int, total: int | None = None, message: str = "", *, key: str | None = None
     ) -> Coroutine[Any, Any, None]:
-        """Tell whoever watches how far it is: an event on the task's own channel, told once."""
+        """Report progress to the task's watchers: an event on the task's own channel, emitted once."""
         payload: JsonValue = {"kind": "progress", "step": step, "total": total, "message": message}
         place = self.place()
         return place.run(waits.progress(self._attempt, self._allot_own(place, "progress", key), payload))
@@ -572,7 +576,7 @@ class Context:
     # The same on every replay
 
     def now(self, *, key: str | None = None) -> datetime:
-        """Return the time; a replay sees the same, once anything durable followed."""
+        """Return the time. A replay gets the same time, if anything durable was written after this call."""
         return waits.now(self._attempt, self._allot_own(self.place(), "now", key))
 
     def random(self, *, key: str | None = None) -> float:
@@ -590,13 +594,13 @@ class Context:
     def branch(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function for use in a thread of your own: ``pool.map(ctx.branch(fetch), urls)``.
 
-        A thread that was started without it does not know whether it belongs to a step that is under way.
+        Without it, the engine does not know which step a call in that thread belongs to.
         """
         self.place()
         return as_branch(function)
 
     def place(self) -> CallPlace:
-        """Return where in the journal a call stands that is made here and now."""
+        """Return the place in the journal of a call that is made here and now."""
         attempt = self._attempt
         if self._is_left_behind() and attempt.code_run.is_defied():
             return CallPlace(attempt, attempt.scope, "", is_dead=True)
@@ -606,8 +610,8 @@ class Context:
             scope = attempt.scope
             if attempt.task.key_form != FLAT_KEYS and attempt.under_way:
                 raise HoldfastError(
-                    f"ctx of task {attempt.task.id} was used in a thread, or by a framework, that does not say which "
-                    "step the call belongs to, while a step is under way. Start threads with asyncio.to_thread, or "
+                    f"ctx of task {attempt.task.id} was used in a thread, or by a framework, while a step is under "
+                    "way, and it is not known which step the call belongs to. Start threads with asyncio.to_thread, or "
                     "wrap what they run: pool.map(ctx.branch(function), items)"
                 )
         if scope.parent is not None:
@@ -633,9 +637,9 @@ class Context:
             return part
         check_name("step name" if key is None else "step key", part)
         if part.startswith(RESERVED):
-            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; call {part!r} otherwise")
+            raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; rename {part!r}")
         if not place.prefix and part.startswith(VERIFY):
-            raise InvalidValue(f"step names that begin with {VERIFY!r} are those of verifiers; call this one otherwise")
+            raise InvalidValue(f"step names that begin with {VERIFY!r} are for verifiers only; rename {part!r}")
         if INSIDE in part and self._attempt.task.key_form != FLAT_KEYS:
             check_part("step name", part)
         journal = self._attempt.journal
@@ -647,11 +651,11 @@ class Context:
         attempt = self._attempt
         attempt.services.owner.check()
         if attempt.undoing is not None and not attempt.discovery.is_under_way:
-            raise Unwind  # left behind by the replay that looked for what is to be undone
+            raise Unwind  # code of a discovery replay that is over
         if attempt.leaving:
             raise HoldfastError(
-                f"task {attempt.task.id} has ended, and its ctx with it; await what runs in the background before the "
-                "task function returns"
+                f"task {attempt.task.id} has ended, so its ctx cannot be used any more; await what runs in the "
+                "background before the task function returns"
             )
         if not attempt.is_at_home(running_loop()):
             raise HoldfastError(
@@ -669,19 +673,19 @@ class Context:
 
 
 class CallPlace:
-    """Where in the journal a call of ``ctx`` stands: in which scope, and what its key begins with."""
+    """The place of a ``ctx`` call in the journal: its scope, and the prefix of its key."""
 
     __slots__ = ("_attempt", "is_dead", "prefix", "scope")
 
     def __init__(self, attempt: ContextOwner, scope: Scope, prefix: str, *, is_dead: bool = False) -> None:
-        """Made for each call; ``is_dead`` if nothing comes of it, not even an error."""
+        """Made for each call. ``is_dead``: the call never returns and never raises."""
         self._attempt = attempt
         self.scope = scope
         self.prefix = prefix
         self.is_dead = is_dead
 
     def run(self, call: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
-        """Return the call, to be awaited; inside a step the end of its try has to see it."""
+        """Return the call, to be awaited. Inside a step, the scope watches it, to stop it at the end of the try."""
         attempt = self._attempt
         if self.is_dead or (attempt.is_stopped and attempt.code_run.is_defied()):
             call.close()
@@ -689,16 +693,16 @@ class CallPlace:
         return call if self.scope.parent is None else self.scope.watch(call)
 
     def refuse_in_once(self, what: str) -> None:
-        """Refuse what may take the task off its worker while a call that must not be repeated is under way."""
+        """Refuse a wait inside a ``once`` step: it may take the task off its worker while the call is under way."""
         if self.scope.is_once:
             raise InvalidValue(
-                f"{what} cannot be used inside step {self.scope.step!r}, which is a 'once' step or stands inside one: "
-                "should the worker change meanwhile, its call would be in doubt. Call it before or after that step"
+                f"{what} cannot be used inside step {self.scope.step!r}, which is a 'once' step or is inside one: "
+                "if the worker changed meanwhile, its call would be in doubt. Call it before or after that step"
             )
 
 
 def plain(name: str) -> str:
-    """Return a name that becomes part of a key, without what separates a step from the steps inside it."""
+    """Return a name for use in a key, without the character that separates a step from the steps inside it."""
     return name.replace(INSIDE, ">")
 
 
@@ -717,12 +721,12 @@ class Child(Generic[R]):
         self._returns = returns
 
     def result(self) -> Coroutine[Any, Any, R]:
-        """Wait for its end, without holding a worker, and return its result. TaskFailed or TaskCancelled otherwise."""
+        """Wait for its end, without holding a worker, and return its result. Raises TaskFailed or TaskCancelled."""
         context, attempt = self._context, self._context._attempt  # noqa: SLF001 - a part of the same object
         place = context.place()
         place.refuse_in_once("the wait for a child")
         name = f"{self._key}:result"
         if place.prefix != self._place.prefix:
-            name = f"{place.prefix}result:{self.id}"  # submitted elsewhere: the child tells them apart
+            name = f"{place.prefix}result:{self.id}"  # submitted in another place: the id makes it unique
         key = attempt.journal.allot(place.scope, name)
         return place.run(children.child_result(attempt, key, self._new, self._returns))

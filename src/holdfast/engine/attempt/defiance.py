@@ -1,9 +1,9 @@
-"""Code that catches everything and goes on after it was stopped: how that is noticed, and how the code is set aside.
+"""Code that catches everything and continues after it was stopped: how the engine notices it and sets it aside.
 
 ``except:`` and ``except BaseException:`` also catch the signal that takes a task's code off its worker. Such code must
-neither spin nor keep anything waiting. An async function is never resumed again: whatever it still awaits gets no
-answer. A thread cannot be ended from outside; one that still calls ``ctx`` is kept in that call for ever, without
-using the processor. Code that neither awaits anything nor calls ``ctx`` cannot be reached at all.
+neither spin nor block anything. An async function is never resumed: whatever it still awaits gets no answer. A thread
+cannot be ended from outside. If it still calls ``ctx``, that call never returns, and uses no processor time. Code that
+neither awaits anything nor calls ``ctx`` cannot be stopped at all.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from holdfast.redaction import make_logger
 R = TypeVar("R")
 
 FEW_TURNS, MANY_CALLS = 100, 10_000
-"""In how many turns of the event loop a branch may call ``ctx`` although that is refused, and how often in one turn:
-clean-up in ``finally`` blocks makes some calls, and ``gather`` over many steps makes many at once."""
+"""In how many turns of the event loop a branch may make refused calls of ``ctx``, and how many in one turn. Clean-up in
+``finally`` blocks makes some calls, and ``gather`` over many steps makes many at once."""
 
 LOOKS_AT_CLEAN_UP = 3
-"""How often it is looked in that time whether the code is over."""
+"""How often the engine checks, within UNWIND_WITHIN, whether the code is over."""
 
 UNWIND_WITHIN = 30.0
 """Seconds that code has for its clean-up after it was stopped."""
 
 UNWIND_BY_ITSELF = 3.0
-"""Seconds that code which was only looked at has to get out by itself before it is cancelled."""
+"""Seconds that the code of a discovery replay has to end by itself before it is cancelled."""
 
 STUCK = "holdfast-stuck"
-"""What the names of threads begin with that are kept in a call for ever."""
+"""The beginning of the names of threads that are blocked in a call for ever."""
 
 _log = make_logger("holdfast")
 _kept: list[object] = []
 
 
 class SetAside(Unwind):
-    """Raised in place of code that does not let itself be stopped."""
+    """Raised to the awaiter of code that does not stop: the engine does not resume that code."""
 
 
 class Driven(Generic[R]):
-    """A coroutine that runs as if it was awaited, until it is given up. From then on it is never resumed."""
+    """A coroutine that runs as if it was awaited, until the engine gives it up. After that it is never resumed."""
 
     __slots__ = ("_is_given_up", "code")
 
     def __init__(self, code: Coroutine[Any, Any, R], is_given_up: Callable[[], bool]) -> None:
-        """``is_given_up`` is asked whenever the code is about to be resumed."""
+        """``is_given_up`` is called each time before the code is resumed."""
         self.code = code
         self._is_given_up = is_given_up
 
     def __await__(self) -> Driven[R]:
-        """Run it: this is what ``await`` goes through."""
+        """Run it: ``await`` calls this."""
         return self
 
     def __iter__(self) -> Driven[R]:
@@ -87,7 +87,7 @@ class Driven(Generic[R]):
         return result
 
     def close(self) -> None:
-        """End it: its awaiter is closed. Code that was given up would not end."""
+        """Close it, because its awaiter is closed. Code that was given up is not closed: it would not end."""
         if not self._is_given_up():
             self.code.close()
 
@@ -97,7 +97,7 @@ class Driven(Generic[R]):
 
     @property
     def where(self) -> str:
-        """The line of the user's code at which it waits; empty if it is not known."""
+        """The line of the user's code at which it waits; empty if unknown."""
         found = ""
         for frame in _frames(self.code):
             if is_theirs(frame.f_code.co_filename):
@@ -118,15 +118,15 @@ def _frames(code: object) -> Iterator[Any]:
 
 
 def inner_code(awaited: object) -> CoroutineType[Any, Any, Any] | None:
-    """Return the coroutine that another one awaits, if that is what it awaits."""
+    """Return what a coroutine awaits, if that is another coroutine."""
     while isinstance(awaited, Driven):
         awaited = awaited.code
     return awaited if isinstance(awaited, CoroutineType) else None
 
 
 def calling_line() -> str:
-    """Return the line of the user's code that makes the call which is under way."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the way to ask for it
+    """Return the line of the user's code that makes the current call."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way
     while frame is not None:
         if is_theirs(frame.f_code.co_filename):
             return named_place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
@@ -135,34 +135,34 @@ def calling_line() -> str:
 
 
 async def dead_end(own: asyncio.Task[Any]) -> NoReturn:
-    """Never return; have the asyncio task that came here end without its code.
+    """Never return; end the asyncio task that came here without resuming its code.
 
-    ``own`` is the one that the engine takes out of there by itself.
+    ``own`` is the asyncio task of the attempt, which the engine ends in another way.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     if task is not None and task is not own:
-        loop.call_soon(_bury, task)
+        loop.call_soon(_end_without_code, task)
     while True:
         await loop.create_future()  # nothing resolves it
 
 
-def _bury(task: asyncio.Task[Any]) -> None:
-    """End an asyncio task whose code never comes back: for all who wait for it, it was cancelled.
+def _end_without_code(task: asyncio.Task[Any]) -> None:
+    """End an asyncio task whose code is never resumed: to its awaiters it looks cancelled.
 
-    Its own ``cancel`` would only ask the code once more. That of a plain future ends it.
+    The task's own ``cancel`` would only resume the code once more. The ``cancel`` of a plain future ends the task.
     """
     if not task.done():
         keep_for_ever(task.get_coro())
         asyncio.Future.cancel(task)
 
 
-def keep_thread(what: str) -> NoReturn:
-    """Never return: the thread's code would only call again. The process may end around it."""
+def block_thread(what: str) -> NoReturn:
+    """Block the thread for ever: its code would only call again. The process can still end."""
     threading.current_thread().name = f"{STUCK}: {what}"
     stuck = sum(1 for thread in threading.enumerate() if thread.name.startswith(STUCK))
     _log.warning(
-        "a thread of %s does not end although its task was stopped; it is kept waiting until the process ends "
-        "(threads kept so far: %d)",
+        "a thread of %s does not end although its task was stopped; it is blocked until the process ends "
+        "(threads blocked so far: %d)",
         what,
         stuck,
     )
@@ -171,9 +171,9 @@ def keep_thread(what: str) -> NoReturn:
 
 
 def keep_for_ever(code: object) -> None:
-    """Let a coroutine never be destroyed: Python would close it, and it would catch that, too, and go on.
+    """Keep a coroutine from ever being destroyed: Python would close it, and its code would catch that too.
 
-    That includes the end of the process, where no module is left that it could call.
+    That is also true at the end of the process, when the modules that the code calls are already gone.
     """
     try:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
@@ -187,12 +187,12 @@ class Refusals:
     __slots__ = ("_calls", "_is_logged", "_is_noted", "_turns")
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start at zero."""
         self._turns = self._calls = 0
         self._is_noted = self._is_logged = False
 
     def are_too_many(self) -> bool:
-        """Count a call; say whether the branch does not mind being refused."""
+        """Count a call; return whether the branch has made too many of them."""
         self._calls += 1
         if not self._is_noted:  # a thread has no turns: each of its calls counts
             self._turns += 1
@@ -202,8 +202,8 @@ class Refusals:
                 asyncio.get_running_loop().call_soon(self._turn)
         return self._turns > FEW_TURNS or self._calls > MANY_CALLS
 
-    def are_news(self) -> bool:
-        """Say whether this was not logged before; from now on it was."""
+    def is_first_report(self) -> bool:
+        """Return whether this is the first time; the caller then logs it."""
         was_logged, self._is_logged = self._is_logged, True
         return not was_logged
 
@@ -212,5 +212,5 @@ class Refusals:
 
 
 def is_in_thread() -> bool:
-    """Say whether the caller is blocking code, in a thread without an event loop."""
+    """Return whether the caller is blocking code, in a thread without an event loop."""
     return current_task() is None

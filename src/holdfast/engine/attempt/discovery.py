@@ -1,7 +1,7 @@
-"""The discovery replay: running a task's code without doing anything, to find the code of steps that are to be undone.
+"""The discovery replay: running a task's code without any new step, to find the code of steps that must be undone.
 
-How a step is undone, and how to ask about it, stands only in the task's code. So the code is replayed: recorded steps
-return what they returned, and anything new is blocked, during the search and after it.
+Only the task's code knows how to undo a step, and how to reconcile it. So the code is replayed: recorded steps return
+their recorded results, and every new step is blocked, during the search and after it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.task import FLAT_KEYS
 
 LOOK_FOR_CODE = 30.0
-"""Seconds that a replay which looks for the code of steps may take: it does nothing but run through it."""
+"""Seconds that a discovery replay may take: it only runs through the code."""
 
 LOOK_FOR_BRANCHES = 3.0
-"""Seconds without anything new, once a branch has come to its end, after which a search is over."""
+"""Seconds after which a search is over, once a branch has ended and no other branch finds anything new."""
 
 _TURNS = 100
-"""Turns of the loop in which a branch that only replays comes to its next step."""
+"""Turns of the event loop in which a branch that only replays reaches its next step."""
 
 
 class Search:
-    """A replay that does nothing, to find the code of some steps.
+    """A replay that does nothing new, to find the code of some steps.
 
-    A branch that comes to something new waits there: were it unwound, it would take its siblings in a TaskGroup along.
+    A branch that reaches a new step waits there: unwinding it would also cancel its siblings in a TaskGroup.
     """
 
     __slots__ = ("_alarm", "_alarms", "_dead_end", "_wanted", "over", "owner")
 
     def __init__(self, owner: object, wanted: set[str], alarms: Alarms) -> None:
-        """``owner`` is whose search it is; ``wanted`` are the keys of those steps."""
+        """``owner`` is the Discovery that searches; ``wanted`` are the keys of those steps."""
         self.owner = owner
         self._wanted = wanted
         self._alarms = alarms
@@ -51,7 +51,7 @@ class Search:
         self.over = asyncio.Event()
 
     def is_over_with(self, key: str) -> bool:
-        """Note that a step was found; return whether no more code has to run."""
+        """Note that a step was found; return whether the search is over."""
         self._wanted.discard(key)
         if not self._wanted:
             self.over.set()
@@ -60,7 +60,7 @@ class Search:
         return self.over.is_set()
 
     def is_looking(self, for_key: Callable[[str], bool]) -> bool:
-        """Return whether it still looks for the code of such a step."""
+        """Return whether the search still looks for the code of such a step."""
         return any(map(for_key, self._wanted))
 
     async def let_branches_pass(self) -> None:
@@ -77,7 +77,7 @@ class Search:
         await asyncio.shield(self._dead_end)
 
     def wait_for_others(self) -> None:
-        """Give the other branches some more time, and no more than that."""
+        """Give the other branches some more time before the search ends."""
         if self._dead_end.done():
             return
         if self._alarm is not None:
@@ -85,16 +85,16 @@ class Search:
         self._alarm = self._alarms.after(LOOK_FOR_BRANCHES, self.over.set)
 
     def end(self) -> None:
-        """Unwind the branches that have come to a dead end."""
+        """Unwind the branches that wait in a dead end."""
         if self._alarm is not None:
             self._alarm.cancel()
         if not self._dead_end.done():
             self._dead_end.set_exception(Unwind())
-            self._dead_end.exception()  # looked at, also if no branch waits
+            self._dead_end.exception()  # retrieved, so that asyncio does not report it if no branch waits
 
 
 _ASKING: ContextVar[Search] = ContextVar("holdfast_discovery")
-"""The search that started the code which runs here; code that this code starts inherits it."""
+"""The search that started the current code. Code that this code starts inherits it."""
 
 
 class Searcher(HeldTask, Protocol):
@@ -107,7 +107,7 @@ class Searcher(HeldTask, Protocol):
         """Its effects, and the code that goes with them."""
 
     def code(self) -> Coroutine[Any, Any, Any]:
-        """Return the task's function, called."""
+        """Call the task's function, and return its coroutine."""
 
 
 class Discovery:
@@ -116,44 +116,44 @@ class Discovery:
     __slots__ = ("_attempt", "_search")
 
     def __init__(self, attempt: Searcher) -> None:
-        """Begin without one."""
+        """Start without any."""
         self._attempt = attempt
         self._search: Search | None = None
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the task's code only runs to be looked at."""
+        """Whether the task's code runs only for a search."""
         return self._current is not None
 
     @property
     def is_asking(self) -> bool:
-        """Whether the code that asks was started by a search, also if that search has ended since."""
+        """Whether a search started the calling code, also if that search has ended since."""
         search = _ASKING.get(None)
         return search is not None and search.owner is self
 
     @property
     def is_over(self) -> bool:
-        """Whether the code that asks belongs to a search that has ended."""
+        """Whether the calling code belongs to a search that has ended."""
         search = self._current
         return search is not None and search.over.is_set()
 
     @property
     def _current(self) -> Search | None:
-        """The search that started the code which asks, also once it is over; or the one that is under way."""
+        """The search that started the calling code, even if it is over; otherwise the search under way, if any."""
         search = _ASKING.get(None)
         return search if search is not None and search.owner is self else self._search
 
     # What the steps of the task report to it
 
     def announce(self, call: Call) -> None:
-        """Note a step that has terms: how to ask about it, how to undo it."""
+        """Note a step that has terms: how to reconcile it, how to undo it."""
         self._attempt.intents.calls[call.key] = call
         search = self._current
         if search is not None and search.is_over_with(call.key):
             raise Unwind
 
     def looks_inside(self, call: Call) -> bool:
-        """Return whether it looks for the code of steps inside this one; it never enters one that is being undone."""
+        """Return whether the search wants steps inside this one. It never enters a step that is being undone."""
         search, attempt = self._current, self._attempt
         if search is None or attempt.task.key_form == FLAT_KEYS:
             return False
@@ -165,7 +165,7 @@ class Discovery:
         return search.is_looking(lambda key: digests.is_inside(key, path))
 
     async def let_branches_pass(self) -> None:
-        """Let the other branches come as far as they can before a failure replays that may end them."""
+        """Let the other branches replay as far as they can, before the replay of a failure that may end them."""
         search = self._current
         if search is not None:
             await search.let_branches_pass()
@@ -181,9 +181,9 @@ class Discovery:
     async def look_for(self, keys: set[str]) -> None:
         """Replay the task's code until it has announced these steps.
 
-        The code may end before all of its branches got that far, and may wait for something that no longer comes:
-        what was not announced in time is not there any more. What the code has opened, it closes before this returns,
-        if it does so in time.
+        The code may end before all of its branches reach those steps, or may wait for something that never comes. A
+        step that was not announced in time counts as no longer in the code. This waits, for a limited time, until the
+        code has cleaned up.
         """
         if not keys:
             return
@@ -205,12 +205,12 @@ class Discovery:
             is_left = True
             replay.cancel()
             await asyncio.wait([replay], timeout=1.0)
-            attempt.fatal = None  # that the code does not fit any more is no reason to undo nothing
+            attempt.fatal = None  # even if the code no longer fits the journal, the steps that were found are undone
 
     async def _let_unwind(self, replay: asyncio.Task[None]) -> None:
-        """Wait for the clean-up of code that is on its way out, which a cancel would cut off.
+        """Wait for code that is unwinding: a cancel would cut off its clean-up.
 
-        The cancel is for code that waits elsewhere.
+        The later cancel is for code that waits for something else.
         """
         over = asyncio.Event()
         replay.add_done_callback(lambda _: over.set())
@@ -232,6 +232,6 @@ class Discovery:
             await self._attempt.code()
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - it may well end the way it did before
+        except BaseException as error:  # noqa: BLE001 - it may end with the same error as before
             log.logger.debug("task %s: replayed to undo its steps: %r", self._attempt.task.id, error)
         search.wait_for_others()

@@ -1,4 +1,4 @@
-"""The moves that end the work on a task, be it a worker's attempt or the work of an agent outside. Pure."""
+"""The moves that end the work on a task, by a worker's attempt or by an agent outside. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 
 DEADLINE_PASSED = "deadline passed"
-"""The reason of a task that failed because its time was over."""
+"""The reason of a task that failed at its deadline."""
 
 
 def work_done(result: JsonValue, *, is_verified: bool, by: str | None = None) -> Move:
@@ -23,15 +23,15 @@ def work_done(result: JsonValue, *, is_verified: bool, by: str | None = None) ->
 
 
 def too_late(failure: Failure) -> Move:
-    """Fail the task because its deadline has passed; where that was noticed says nothing about its code."""
+    """Fail the task because its deadline has passed. No traceback: the place where it was noticed means nothing."""
     return Move(to=TaskState.FAILED, reason=DEADLINE_PASSED, error=replace(failure, traceback="").to_json())
 
 
 def cancelled(reason: str) -> Move:
-    """End a task that was to be stopped."""
+    """End a task that was cancelled."""
     return Move(to=TaskState.CANCELLED, reason=reason)
 
 
 def handed_back(reason: str = "handed back") -> Move:
-    """Let another worker or agent go on with the task."""
+    """Let another worker or agent continue the task."""
     return Move(to=TaskState.PENDING, reason=reason)

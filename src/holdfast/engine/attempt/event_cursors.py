@@ -12,7 +12,7 @@ class EventCursors:
     __slots__ = ("_attempt", "_cursors", "_reserved")
 
     def __init__(self, attempt: HeldTask) -> None:
-        """Read the journal when a cursor is first asked for: most tasks wait for no event."""
+        """Start unread: most tasks wait for no event, so the journal is searched only when a cursor is needed."""
         self._attempt = attempt
         self._cursors: dict[str, int] | None = None
         self._reserved: dict[str, set[int]] = {}
@@ -20,8 +20,8 @@ class EventCursors:
     def read(self) -> dict[str, int]:
         """Return the number of the last event that was read from each channel.
 
-        By the whole journal, before any wait is replayed: two branches that wait on one channel replay in any order,
-        and none may be given what the other got.
+        It comes from the whole journal, before any wait is replayed. Two branches that wait on one channel may replay
+        in any order, and neither may get an event that the other one got.
         """
         if self._cursors is None:
             self._cursors = {}

@@ -1,8 +1,8 @@
-"""What ends code without being an Exception, and whose it is.
+"""Errors that end code but are not Exceptions: which of them the code itself raised.
 
-``sys.exit()`` in a step, or in a library that it calls, is how that step failed, and not the end of the worker.
-``KeyboardInterrupt`` on the main thread stays what it is: a person stops the process. Python never raises it by itself
-in any other thread, so there it is an error like any other.
+``sys.exit()`` in a step, or in a library that it calls, is a failure of that step; it does not end the worker.
+``KeyboardInterrupt`` on the main thread means that a person stops the process. Python never raises it by itself in any
+other thread, so there it is an ordinary error.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class CodeTask(asyncio.Task[None]):
     cancelled_itself = False
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ANN401 - as asyncio has it
-        """See asyncio.Task. A worker that stops, a timeout and a TaskGroup cancel it from outside."""
+        """See asyncio.Task. A stopping worker, a timeout or a TaskGroup cancels it from outside."""
         if current_task() is self:
             self.cancelled_itself = True
         return super().cancel(msg)
 
 
 def as_failure(error: BaseException, task: asyncio.Task[Any] | None) -> Exception:
-    """Return what of code that ran in ``task`` raised, for the record. Raise it if it is not the code's own."""
+    """Return an error of code that ran in ``task`` as an Exception, to record it. Raise it if it came from outside."""
     if isinstance(error, Exception):
         return error
     if not is_its_own(error, task):
@@ -38,9 +38,9 @@ def as_failure(error: BaseException, task: asyncio.Task[Any] | None) -> Exceptio
 
 
 def is_its_own(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Say whether code that ran in ``task`` raised this by itself, so that it is how the code failed.
+    """Return whether code that ran in ``task`` raised this by itself: then it is how the code failed.
 
-    Otherwise the engine, a caller or a person ends it from outside.
+    Otherwise the engine, a caller or a person ends the code from outside.
     """
     match error:
         case Unwind():

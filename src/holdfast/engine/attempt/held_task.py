@@ -1,4 +1,4 @@
-"""HeldTask: a task that this process holds under a lease, as far as most of the engine has to know it."""
+"""HeldTask: a task that this process holds under a lease, as most of the engine sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class HeldTask(Protocol):
 
     @property
     def task(self) -> Task:
-        """The record, as it stood when the attempt began."""
+        """The record, as it was when the attempt began."""
 
     @property
     def journal(self) -> Journal:

@@ -1,9 +1,9 @@
 """The journal of one attempt: which key a step gets, and what is recorded under it.
 
-Keys are names. The second use of a name is ``name#2``, in the order in which the steps are *called*; two branches that
-run at the same time have no such order, so a name that another asyncio task or thread used needs an explicit ``key=``.
-Branches one after the other do have an order: an asyncio task that was made after the earlier one had ended needs none.
-Inside a step, names are counted apart for each try: see scope.
+Keys are names. The second use of a name is ``name#2``, in the order in which the steps are *called*. Two concurrent
+branches have no such order, so a name that another asyncio task or thread used needs an explicit ``key=``. Branches
+that run one after the other do have an order: an asyncio task that was made after the earlier one had ended needs no
+``key=``. Inside a step, names are counted separately for each try: see scope.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ RESERVED = OWN
 """Keys with this beginning are the engine's own."""
 
 VERIFY = "verify/"
-"""Keys of a verifier's own steps begin with this, so that they never meet those of the work."""
+"""Keys of a verifier's own steps begin with this, so that they never collide with keys of the task's steps."""
 
 CHILD, RESULT = "child", "result"
-"""Kinds of lines: a child was submitted, and its end was waited for."""
+"""Kinds of lines: a child was submitted; the code waited for its end."""
 
 ATTEMPT, RESTED, RESUMED, SPILLED = "attempt", "rested", "resumed", "spilled"
-"""Kinds of lines: an attempt failed and is followed by another; a person had the task go on; the task was taken off its
-worker while it rested there."""
+"""Kinds of lines: an attempt failed and another one follows; when the task rested on its worker; a person resumed the
+task; the task was taken off its worker while it rested there."""
 
 TRANSITION = "transition"
-"""The kind of a line that says that a machine went to another state."""
+"""The kind of a line that records a machine's change of state."""
 
 IGNORED_STOP = "ignored-stop"
-"""The kind of a line that says: the task's code caught the signal that stops it, and went on."""
+"""The kind of a line that records that the task's code caught the signal that stops it, and continued."""
 
 OTHER_INPUT = f"{RESERVED}other-input"
-"""The line that a round begins with whose input is another one than that of the round before. It has an effect id, by
-which later rounds get to see it."""
+"""The first line of a round whose input differs from that of the round before. It has an effect id, so that later
+rounds see it."""
 
 _NUMBER = re.compile(r"[#:]\d+$")
 
 AGAIN = "again"
-"""The digest of a reopened RESULT line: the child has to begin again before its end is waited for."""
+"""The digest of a reopened RESULT line: the child has to begin again before the code waits for its end."""
 
 NO_ARGUMENTS = digest(b"[]")
 """The digest of the arguments of a call that has none."""
 
 ROUND_SIZE = 1 << 32
-"""Positions of one round: they grow within a task, across rounds, without asking where the last round ended."""
+"""Positions of one round. Positions grow across the rounds of a task, without reading where the last round ended."""
 
 
 def before_round(number: int) -> int:
@@ -93,18 +93,18 @@ class Journal:
     )
 
     def __init__(self, task_id: str, round_: int, steps: Iterable[Step] = ()) -> None:
-        """``steps`` are those of this round, and of earlier ones those that have an effect."""
+        """``steps`` are all steps of this round, and those steps of earlier rounds that have an effect."""
         self.task_id = task_id
         self._round = round_
         self._steps: dict[str, Step] = {}
         self._earlier: dict[str, Step] = {}
         self._by_effect: dict[str, Step] = {}
         self._effects_before: list[Step] = []
-        """Of all earlier rounds, not only the last."""
+        """Steps with an effect of all earlier rounds, not only of the last one."""
         self._reserved: dict[str, str] = {}
-        """Effects of earlier rounds whose place a step of this attempt takes, and which."""
+        """Effects of earlier rounds that a step of this attempt takes over: effect id to the key of that step."""
         self._undone: set[str] = set()
-        """Keys of this round whose steps were undone and not done anew since."""
+        """Keys of this round whose steps were undone and not done again since."""
         self._had_undo = False
         self.digests = Digests()
         self._position = before_round(round_)
@@ -114,7 +114,7 @@ class Journal:
 
     @classmethod
     async def read(cls, task_id: str, round_: int, steps: Sequence[Step]) -> Self:
-        """Return the journal of these steps, made in several turns of the event loop where they are many."""
+        """Return the journal of these steps. If there are many, reading them takes several turns of the event loop."""
         journal = cls(task_id, round_, steps[:READ_IN_A_TURN])
         for start in range(READ_IN_A_TURN, len(steps), READ_IN_A_TURN):
             await asyncio.sleep(0)
@@ -148,13 +148,13 @@ class Journal:
         return own
 
     def allot_own(self, scope: Scope, name: str) -> str:
-        """Give one of the engine's own steps its key."""
+        """Give a step its key by its name: the number of uses is added from the second use on."""
         branch = current_branch()
         count, user = scope.used.get(name, (0, branch))
         if user is not branch and not comes_after(branch, user):
             raise DuplicateName(
-                f"step {name!r} was used by another concurrent branch of task {self.task_id}: which of them comes "
-                "first may differ on a replay. Give each branch's step a key of its own: "
+                f"step {name!r} was used by another concurrent branch of task {self.task_id}: a replay may run the "
+                "branches in another order. Give each branch's step a key of its own: "
                 f'ctx.step("{name}", ..., key=f"{name}-{{item}}")'
             )
         note_branch(branch, scope)
@@ -162,30 +162,30 @@ class Journal:
         return name if not count else self.allot_explicit(scope, f"{name}#{count + 1}")
 
     def allot_explicit(self, scope: Scope, key: str) -> str:
-        """Give a step this very key; it must be free."""
+        """Give a step exactly this key, which must be free."""
         if key in scope.used:
             raise DuplicateName(
-                f"step key {key!r} is used twice in task {self.task_id}: the second would be taken for a replay of "
-                "the first; give it another key="
+                f"step key {key!r} is used twice in task {self.task_id}: the second step would get the recorded result "
+                "of the first; give it another key="
             )
         scope.used[key] = (1, current_branch())
         return key
 
     def find(self, key: str, kind: str) -> Step | None:
-        """Return what is recorded under the key, or None. JournalMismatch if that is something else."""
+        """Return the line under the key, or None. Raises JournalMismatch if that line is of another kind."""
         if self._past is not None:
             self._past.passes(key)
         step = self._steps.get(key)
         if step is not None and step.kind != kind:
             raise JournalMismatch(
                 f"task {self.task_id} recorded {key!r} as {step.kind!r}, and the code now asks for {kind!r} under that "
-                "key: it was changed while the task was under way. Put the old order of steps back, or give the new "
-                "step a name of its own; then resume the task"
+                "key: the code was changed while the task was under way. Restore the old order of steps, or give the "
+                "new step a name of its own; then resume the task"
             )
         return step
 
     def mark(self) -> Callable[[], None] | None:
-        """Return what brings the code back, in the past that a fork shares, to where it is now: for another try."""
+        """Return a function that moves a fork's code back to its present place in the shared past: for another try."""
         past = self._past
         return None if past is None else partial(past.go_back, past.mark())
 
@@ -196,33 +196,33 @@ class Journal:
 
     @property
     def seed(self) -> tuple[str, int]:
-        """The task and round that numbers are made of here: in the past that a fork shares, those of its origin."""
+        """The task and round that random values are made from: in the past that a fork shares, those of its origin."""
         shared = None if self._past is None else self._past.seed()
         return (self.task_id, self._round) if shared is None else shared
 
     @property
     def has_left_past(self) -> bool:
-        """Whether the code has come through the past that a fork shares with its origin."""
+        """Whether the code has passed the end of the past that a fork shares with its origin."""
         return self._past is None or self._past.seed() is None
 
     @property
     def was_undone(self) -> bool:
-        """Whether a saga has undone steps of this round: what is done now comes behind all that was done before."""
+        """Whether a saga has undone steps of this round: new lines come after all lines from before."""
         return self._had_undo
 
-    def is_hollow(self, step: Step) -> bool:
-        """Whether something inside a step was undone and not done since: it does not stand for its result any more."""
+    def has_undone_inside(self, step: Step) -> bool:
+        """Whether something inside a step was undone and not done again: the step's result is not valid any more."""
         if not self._undone:
             return False
         path = path_inside(step.key)
         return any(self.digests.is_inside(key, path) for key in self._undone)
 
     def get(self, key: str) -> Step | None:
-        """Return what is recorded under the key, whatever it is."""
+        """Return the line under the key, of any kind; None if there is none."""
         return self._steps.get(key)
 
     def note(self, step: Step) -> None:
-        """Remember what was just recorded."""
+        """Remember a line that was just recorded."""
         (self._steps if step.round == self._round else self._earlier)[step.key] = step
         if step.effect_id is not None:
             self._by_effect[step.effect_id] = step
@@ -238,16 +238,17 @@ class Journal:
             self._undone.discard(step.key)
 
     def earlier(self, key: str) -> Step | None:
-        """Return the step under this key in the last round before this one that had it, if it had an effect."""
+        """Return the step with an effect under this key, from the latest earlier round that had it."""
         return self._earlier.get(key)
 
     def done_before(
         self, name: str, *, by: str, is_same: Callable[[Step], bool], is_made: Callable[[Step], bool]
     ) -> list[Step]:
-        """Return the calls ``name:...`` of earlier rounds that are the same as another, one line for each effect.
+        """Return the calls ``name:...`` of earlier rounds that are the same as a new one, one line for each effect.
 
-        A later round in which a call took the place of an earlier one has the same effect under another key. Left out
-        are those that ``is_made`` denies, and those whose place another call than ``by`` has taken in this round.
+        If a call of a later round took the place of an earlier one, both have the same effect under different keys.
+        Calls for which ``is_made`` returns False are left out. So are calls whose place a call other than ``by`` has
+        taken in this round.
         """
         taken = {step.effect_id for key, step in self._steps.items() if key != by}
         made: dict[str | None, Step] = {}
@@ -261,11 +262,12 @@ class Journal:
     def made_before(self, name: str, key: str, digests: set[str], counts: Callable[[Step], bool]) -> Step | None:
         """Return the call of an earlier round whose place this one takes: the same arguments, under the same name.
 
-        Its own key comes first. Otherwise numbers do not matter: of a name that is used again, of a step around it, or
-        of a visit of a machine. Each call is taken once, by the step that comes first.
+        A call under the same key comes first. Otherwise numbers in the key are ignored: of a repeated name, of a step
+        around it, or of a machine's visit. Each earlier call is taken once, by the first step that asks.
 
-        Without arguments two functions of one name may do different things, and only keys tell them apart. Then a key
-        that a user gave is its own, and a step that came up in an earlier round has no other's place.
+        Without arguments, two functions with one name may do different things, and only their keys distinguish them.
+        Then a key that a user gave matches only itself, and a step that an earlier round had under the same key takes
+        no other step's place.
         """
         has_arguments = NO_ARGUMENTS not in digests
         may_be_other = has_arguments or all(step.key != key for step in self._effects_before)
@@ -282,26 +284,26 @@ class Journal:
         return None
 
     def is_reserved(self, step: Step, key: str) -> bool:
-        """Whether the effect of a line of an earlier round counts as that of another step than ``key`` in this one."""
+        """Whether a step of this round other than ``key`` has taken the effect of a line of an earlier round."""
         return self._reserved.get(step.effect_id or "", key) != key
 
     @property
     def has_other_input(self) -> bool:
-        """Whether this round, or an earlier one, began with other input than the one before it."""
+        """Whether this round, or an earlier one, began with an input that differs from the round before it."""
         return OTHER_INPUT in self._steps or OTHER_INPUT in self._earlier
 
     def by_effect(self, effect_id: str) -> Step | None:
-        """Return the step, of whichever round, that this effect belongs to."""
+        """Return the step, of any round, that this effect belongs to."""
         return self._by_effect.get(effect_id)
 
     def next_position(self) -> int:
-        """Return the place of the next line."""
+        """Return the position of the next line."""
         self._position += 1
         return self._position
 
     @property
     def last_position(self) -> int:
-        """The place of the last line."""
+        """The position of the last line."""
         return self._position
 
     def completed(self, kind: str) -> list[Step]:
@@ -309,17 +311,17 @@ class Journal:
         return [step for step in self._steps.values() if step.kind == kind and step.state is StepState.COMPLETED]
 
     def of_kind(self, kind: str) -> list[Step]:
-        """Return the lines of a kind, however they stand."""
+        """Return the lines of a kind, in any state."""
         return [step for step in self._steps.values() if step.kind == kind]
 
     @property
     def begun_again_at(self) -> datetime | None:
-        """When the task was last begun again in this round, by its policy or by a person; None: never."""
+        """When its policy or a person last restarted the task in this round; None: never."""
         lines = [*self.of_kind(ATTEMPT), *self.of_kind(RESUMED)]
         return max((step.finished_at for step in lines if step.finished_at is not None), default=None)
 
     def has_ended_since(self, moment: datetime) -> bool:
-        """Say whether a step or wait has come to its end since then."""
+        """Return whether a step or wait has ended since then."""
         return any(
             step.finished_at is not None and step.finished_at > moment
             for step in self._steps.values()
@@ -331,13 +333,13 @@ class Journal:
         return sorted((step for step in self._steps.values() if step.kind == ATTEMPT), key=lambda step: step.position)
 
     def ignored_stops(self) -> list[Step]:
-        """Return how often the code did not let itself be stopped in this round, since a person last resumed it."""
+        """Return the lines of ignored stops of this round, since a person last resumed the task."""
         resumed = max((step.position for step in self.of_kind(RESUMED)), default=0)
         return [step for step in self.of_kind(IGNORED_STOP) if step.position > resumed]
 
 
 def _place(key: str) -> tuple[str, str]:
-    """Return where a key stands and its last part, without the numbers that were given out on the way."""
+    """Return the path around a key and its last part, both without the numbers that the engine added."""
     around, _, own = key.rpartition(INSIDE)
     visits, _, last = own.rpartition("/")
     parts = [*around.split(INSIDE), *visits.split("/")]
@@ -345,12 +347,12 @@ def _place(key: str) -> tuple[str, str]:
 
 
 def _is_keyed(own: str, name: str) -> bool:
-    """Say whether a key that the user gave begins with the name of the step, as ``pay-3`` does with ``pay``."""
+    """Return whether a key that the user gave begins with the name of the step, as ``pay-3`` begins with ``pay``."""
     return own.startswith(name) and not own[len(name) : len(name) + 1].isalnum()
 
 
 def reopened(step: Step) -> Step:
-    """Return a failed step as one that is to be done. A person who rejected it is asked anew, a child begins again."""
+    """Return a failed step as a step to do. A person who rejected it is asked again, a child begins again."""
     attempts = step.attempts + (step.kind == "approval")
     mark = AGAIN if step.kind == RESULT else step.digest
     return replace(
@@ -359,7 +361,7 @@ def reopened(step: Step) -> Step:
 
 
 def ended_by(keys: Iterable[str], get: Callable[[str], Step | None]) -> list[Step]:
-    """Return the failed lines under these keys, with the lines inside them that they failed by, however deep."""
+    """Return the failed lines under these keys, with the lines inside them that caused their failure, at any depth."""
     found: dict[str, Step] = {}
     ahead = list(keys)
     while ahead:
@@ -367,11 +369,11 @@ def ended_by(keys: Iterable[str], get: Callable[[str], Step | None]) -> list[Ste
         if step is None or step.key in found or step.state is not StepState.FAILED:
             continue
         found[step.key] = step
-        if step.kind != RESULT and step.error is not None:  # what a child failed by stands in its own journal
+        if step.kind != RESULT and step.error is not None:  # the cause of a child's failure is in its own journal
             ahead.extend(Failure.from_json(parse(step.error)).steps)
     return list(found.values())
 
 
 def stable_bytes(*parts: object) -> bytes:
-    """Return 32 bytes that depend on nothing but the parts: the same on every replay."""
+    """Return 32 bytes that depend only on the parts: the same on every replay."""
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).digest()

@@ -1,4 +1,4 @@
-"""A line of the journal, as its writer writes it: at the next place, or at the place that its key has already."""
+"""A line of the journal, as its writer writes it: at the next position, or at the position that its key already has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def journal_line(
     started_at: datetime | None = None,
     retry_at: datetime | None = None,
 ) -> Step:
-    """Return a line of an attempt, as it stands now. ``before`` is what stands under that key so far."""
+    """Return a line of an attempt, as of now. ``before`` is the line that this key has so far."""
     return line_at(
         held.task,
         key,
@@ -55,10 +55,10 @@ def line_at(
     started_at: datetime | None = None,
     retry_at: datetime | None = None,
 ) -> Step:
-    """Return a line of the task's round, under its fence: a worker's, or that of an agent outside.
+    """Return a line of the task's round, under its fence, for a worker or for an agent outside.
 
-    ``place`` is what stands under that key so far, or the position of a new line. It begins ``at`` that moment, unless
-    ``started_at`` or the line before says otherwise; one that is over ends then.
+    ``place`` is the line that this key has so far, or the position of a new line. It begins ``at`` that moment, unless
+    ``started_at`` or the line before has another time. In a final state, it ends at that moment.
     """
     position, began = (place, None) if isinstance(place, int) else (place.position, place.started_at)
     return Step(

@@ -1,7 +1,7 @@
 """Everything an attempt writes: Commits under the fence of its lease, numbered one by one.
 
-What may wait is buffered and rides in the next Commit. A Commit that is refused for its content harms none behind it;
-one that is refused because the lease is over ends the attempt.
+What may wait is buffered and goes into the next Commit. A Commit that is refused for its content does not affect the
+Commits after it. A Commit that is refused because the lease is over ends the attempt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.store.transaction import Transaction
 
 T = TypeVar("T")
 TransactedWork: TypeAlias = Callable[[Transaction], Awaitable[tuple[T, tuple[Operation, ...]]]]
-"""What is done in a transaction: returns its result, and what is to be written with it."""
+"""Work done in a transaction. It returns its result, and the operations to write with it."""
 
 
 def _always() -> bool:
@@ -38,7 +38,7 @@ class Sender(HeldTask, Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether nothing is written any more: the task is suspended, ended or fenced."""
+        """Whether the attempt writes nothing any more: its task is suspended, ended or fenced."""
 
     @property
     def intents(self) -> Intents:
@@ -46,16 +46,16 @@ class Sender(HeldTask, Protocol):
 
     @property
     def discovery(self) -> Discovery:
-        """The replay that only looks for code: it writes nothing."""
+        """Its discovery replays, which write nothing."""
 
     def stop(self, why: Stop, /) -> None:
-        """Get out of the task's code."""
+        """Interrupt the task's code."""
 
     def lose(self, why: str, /, *, elsewhere: bool = True) -> None:
-        """The lease is over: stop, and write nothing. ``elsewhere``: the task went to another worker."""
+        """Stop and write nothing, because the lease is over. ``elsewhere``: the task went to another worker."""
 
     async def check(self) -> None:
-        """Pass only while this attempt may act."""
+        """Return only while this attempt may act."""
 
 
 class Outbox:
@@ -76,39 +76,39 @@ class Outbox:
     )
 
     def __init__(self, attempt: Sender) -> None:
-        """Begin with the task as the claim reported it."""
+        """Start from the task as the claim reported it."""
         task = attempt.task
         self._attempt = attempt
         self.must_undo = task.must_undo
-        """Completed steps have to be undone should the task fail."""
+        """Whether completed steps have to be undone if the task fails."""
         self.version = task.version
-        """Of its AgentState, when the store last reported it."""
+        """The version of the task's AgentState, as the store last reported it."""
         self.on_applied: Callable[[], None] | None = None
-        """Called after each Commit that the store has taken."""
+        """Called after each Commit that the store has applied."""
         self._sequence = self._acknowledged = task.sequence
         self._alone: asyncio.Event | None = None
-        """Set when no branch stands alone in line any more."""
+        """While one branch has the outbox for itself: the event that is set when it is done."""
         self._generation = 0
         self._unanswered = 0
         self._noted: dict[str, int] = {}
-        """The number of the last Commit heard of for a line or an effect, while others are unanswered."""
+        """The number of the last answered Commit for each line or effect, while other Commits are unanswered."""
         self._buffered: list[Operation] = []
 
     def take_over(self, task: Task) -> None:
-        """Go on from the task as the store has it."""
+        """Continue from the task as the store has it."""
         self.must_undo, self.version = task.must_undo, task.version
 
     # Commits
 
     @property
     def is_sending(self) -> bool:
-        """Whether something that was sent to the store is not answered yet: its sender has to hear the answer."""
+        """Whether the store has not answered everything yet: the sender must receive the answer."""
         return self._unanswered > 0 and not self._attempt.over
 
     async def commit(self, *operations: Operation) -> Verdict:
-        """Make these durable, with what was buffered before them. Unwind if the lease is over.
+        """Make these durable, with what was buffered before them. Raises Unwind if the lease is over.
 
-        A refusal that is about the operations themselves is raised and changes nothing; later ones are not harmed.
+        A refusal because of the operations themselves is raised and changes nothing. It does not affect later Commits.
         """
         await self._line_up()
         buffered = self._buffered
@@ -123,7 +123,7 @@ class Outbox:
     async def commit_while(self, holds: Callable[[], bool], operation: Operation) -> None:
         """Make this durable, with what was buffered before it.
 
-        It is left out if it does not hold any more when its turn comes: what came since may be recorded already.
+        It is left out if ``holds`` returns False just before it is sent: a newer record may exist already.
         """
         await self._line_up()
         buffered, self._buffered = self._buffered, []
@@ -134,7 +134,7 @@ class Outbox:
             raise
 
     def _put_back(self, buffered: list[Operation]) -> None:
-        """Have what was not written ride in the next Commit, but for lines that have gone on since."""
+        """Put what was not written into the next Commit, except lines that have a newer record by now."""
         self._buffered[:0] = [one for one in buffered if not isinstance(one, WriteStep) or self._is_latest(one.step)]
 
     def _is_latest(self, step: Step) -> bool:
@@ -142,7 +142,7 @@ class Outbox:
         return known is None or known is step or known.round != step.round
 
     async def commit_surely(self, *operations: Operation) -> Verdict:
-        """Commit, and know what came of it even if the caller is cancelled meanwhile."""
+        """Commit, and wait for the result even if the caller is cancelled meanwhile."""
         sending = asyncio.ensure_future(self.commit(*operations))
         sending.add_done_callback(look_at)
         try:
@@ -153,10 +153,10 @@ class Outbox:
             raise
 
     async def _line_up(self) -> None:
-        """Wait for whoever stands alone in line. Unwind if nothing may be written.
+        """Wait while another branch has the outbox for itself. Raises Unwind if nothing may be written.
 
-        What is buffered is not taken before: it belongs in the transaction that stands in front, and a branch that is
-        cancelled while it waits here would take it along.
+        The caller must take the buffered operations only after this. They belong to the transaction of that branch,
+        and a caller that is cancelled while it waits here would lose them.
         """
         if self._attempt.over or self._attempt.discovery.is_asking:
             raise Unwind
@@ -174,10 +174,10 @@ class Outbox:
             try:
                 verdict = await self._attempt.services.committer.put(sent)
             except (StoreDamaged, StoreReplaced, NotAStore, SchemaMismatch) as error:
-                # Nothing can be recorded here any more. That is no failure of the task, which must neither count an
-                # attempt nor begin to undo its steps because of it.
+                # Nothing can be recorded here any more. The task did not fail: it must neither count an attempt nor
+                # begin to undo its steps because of this.
                 log.logger.error(
-                    "task %s: cannot go on here: %s",
+                    "task %s: cannot continue in this process: %s",
                     self._attempt.task.id,
                     error,
                     extra={"task_id": self._attempt.task.id},
@@ -187,8 +187,8 @@ class Outbox:
             except asyncio.CancelledError as error:
                 if self._attempt.over:
                     raise
-                # The task may go on without this branch: what the store has taken must be known here, or the next try
-                # would do it again. So it is sent once more; the store recognises its number.
+                # The task may continue without this branch. The attempt must know what the store has applied, or the
+                # next try would do it again. So the Commit is sent once more; the store recognises its number.
                 cancelled, verdict = error, await self._attempt.services.committer.put(sent)
             finally:
                 self._unanswered -= 1
@@ -198,7 +198,7 @@ class Outbox:
                     raise cancelled
                 return verdict
             if generation == self._generation:
-                # The first to learn of it: the numbers of whatever was sent behind it are void.
+                # The first branch to see this refusal: the numbers of all Commits sent after it are void.
                 self._generation += 1
                 self._sequence = self._acknowledged = verdict.sequence
             if cancelled is not None:
@@ -207,7 +207,7 @@ class Outbox:
                 raise self._refused(verdict)
 
     def _numbered(self, operations: tuple[Operation, ...], holds: Callable[[], bool]) -> Commit:
-        """Number it, and ask only now whether its last operation holds: later ones have higher numbers."""
+        """Give the Commit its number. Only now check whether its last operation still holds: later ones come after."""
         if not holds():
             operations = operations[:-1]
             if not operations:
@@ -235,7 +235,7 @@ class Outbox:
         return verdict.error()
 
     def _note(self, operations: tuple[Operation, ...], number: int) -> None:
-        """Know here what was written. Of two Commits about one line, the answer to the first may be heard last."""
+        """Remember what was written. Of two Commits about one line, the answer to the first may arrive last."""
         for operation in operations:
             kind = type(operation)
             if kind is WriteStep:
@@ -257,7 +257,7 @@ class Outbox:
         return True
 
     def buffer(self, *operations: Operation) -> None:
-        """Have operations ride in the next Commit: for what is only needed if something follows it."""
+        """Put operations into the next Commit: for what is only needed if something follows it."""
         if self._attempt.discovery.is_under_way:
             return
         for operation in operations:
@@ -271,7 +271,7 @@ class Outbox:
         return not self._buffered
 
     def forget_buffered(self) -> None:
-        """Let go of what waits for the next Commit: nothing followed it."""
+        """Drop what waits for the next Commit."""
         self._buffered = []
 
     async def flush(self) -> None:
@@ -284,8 +284,8 @@ class Outbox:
     async def transact(self, work: TransactedWork[T], *, timeout: float) -> T:
         """Do ``work`` in a transaction that also writes the operations it returns, with what was buffered before.
 
-        It may be done more than once, and is written once. Nothing was written if this raises, but for Unwind or a
-        cancel, after which nobody knows; so its number is not given again, and whoever comes next finds out.
+        ``work`` may run more than once, and is written once. If this raises, nothing was written. The exceptions are
+        Unwind and a cancel: after these it is unknown. So the number is not used again, and the next Commit finds out.
         """
         while True:
             await self._attempt.check()
@@ -298,16 +298,16 @@ class Outbox:
 
     @asynccontextmanager
     async def alone_in_line(self) -> AsyncIterator[None]:
-        """Let nobody else send a Commit until the block ends; what was sent before has arrived when it begins.
+        """Let no other branch send a Commit until the block ends; earlier Commits are answered when it begins.
 
-        Commits wait in the committer, in the order of their numbers, and a transaction does not.
+        Commits wait in the committer, in the order of their numbers; a transaction does not wait there.
         """
         while self._alone is not None:
             await self._alone.wait()
         alone = self._alone = asyncio.Event()
         try:
             while self._sequence != self._acknowledged:
-                await self._pass(())  # behind all of them, also those of branches that were cancelled meanwhile
+                await self._pass(())  # after all of them, also those of branches that were cancelled meanwhile
             yield
         finally:
             self._alone = None
@@ -323,7 +323,7 @@ class Outbox:
             value, operations = await work(transaction)
             if self._attempt.over:
                 raise Unwind
-            self._put_back(buffered)  # should the store do this once more
+            self._put_back(buffered)  # taken by an earlier run of this function, if the store runs it again
             buffered, self._buffered = self._buffered, []
             sent = (*buffered, *operations)
             return value, self._under_lease(number, sent)
@@ -348,7 +348,7 @@ class Outbox:
         return value, verdict
 
     async def _was_written(self, number: int, sent: tuple[Operation, ...]) -> bool:
-        """Find out whether a transaction whose caller was cancelled has been written: then its number is taken."""
+        """Find out whether a transaction whose caller was cancelled has been written: then its number is used up."""
         if self._attempt.over or not sent:
             return False
         probe = self._under_lease(number, ())

@@ -1,4 +1,4 @@
-"""How an attempt ended, as the Commit that says so."""
+"""How an attempt ended, and the Commit that records it."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from holdfast.model.transitions import TaskState
 OUT_OF_TIME = "its wall time is spent"
 
 KEPT_FOR = 5.0
-"""Seconds for which no worker claims a task that a process is about to run by name, so that it can lease it."""
+"""Seconds for which no worker claims a task that a process runs by name: so that this process can lease it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The task's code came to its end."""
+    """The task's code returned."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The task's code, or the engine on its behalf, raised."""
+    """The task's code raised, or the engine raised for it."""
 
     error: BaseException
 
@@ -60,7 +60,7 @@ class BlockingFunctions(Protocol):
 
 
 class Ending(ContextOwner, Protocol):
-    """An attempt whose code is over, or was stopped."""
+    """An attempt whose code has ended, or was stopped."""
 
     task: Task
     ending: bool
@@ -70,7 +70,7 @@ class Ending(ContextOwner, Protocol):
 
     @property
     def provided(self) -> tuple[Operation, ...]:
-        """What must hold for its result to count."""
+        """Conditions for its result to count."""
 
     @property
     def stays(self) -> bool:
@@ -78,13 +78,13 @@ class Ending(ContextOwner, Protocol):
 
     @property
     def blocking(self) -> BlockingFunctions:
-        """What a blocking verifier is run with."""
+        """Runs a blocking verifier."""
 
     async def settle(self) -> None:
         """Let go of the task."""
 
     async def finish(self, *operations: Operation) -> None:
-        """Let go of the task, with these as the last that is written."""
+        """Let go of the task, and write these operations as its last ones."""
 
 
 async def record(attempt: Ending, ended: Returned | Raised | None) -> None:
@@ -96,22 +96,22 @@ async def record(attempt: Ending, ended: Returned | Raised | None) -> None:
             case Returned(value):
                 await _record_result(attempt, value)
             case Raised(Rejected() as error) if attempt.task.state is TaskState.REVIEW:
-                await _record_review(attempt, str(error))  # a person verified it, and said no
+                await _record_review(attempt, str(error))  # a person verified the result, and rejected it
             case Raised(error):
                 await _record_failure(attempt, error)
     except CodecError as error:
         await _record_failure(attempt, error)
     except InvalidValue as error:
-        # No store would take how it ended. That is how it ended.
+        # No store accepts this outcome, so this error becomes the outcome.
         await _give_up(attempt, "its outcome cannot be stored", error)
     except HoldfastError:
         raise  # the store's answer
     except Exception as error:  # noqa: BLE001 - a defect here must not leave the task running for ever
-        await _give_up(attempt, "its outcome cannot be told", error)
+        await _give_up(attempt, "its outcome cannot be recorded", error)
 
 
 async def _give_up(attempt: Ending, reason: str, error: Exception) -> None:
-    attempt.outbox.forget_buffered()  # perhaps that is what cannot be stored
+    attempt.outbox.forget_buffered()  # perhaps the store refuses these
     failure = replace(Failure.of(error), steps=())
     await _end_badly(attempt, Move(to=TaskState.FAILED, reason=reason, error=failure.to_json(), counts_attempt=True))
 
@@ -127,15 +127,15 @@ async def _end_badly(attempt: Ending, move: Move) -> None:
 
 
 async def _stop_sub_agents(attempt: Ending, move: Move) -> None:
-    """Stop them before the task ends: if this process dies in between, the task is taken over, and lets them go on."""
+    """Stop the sub-agents before the task ends. If this process dies in between, the next worker continues them."""
     store, task = attempt.services.store, replace(attempt.task, version=attempt.outbox.version)
     if await insist(partial(has_sub_agents_at_work, store, task)):
-        await attempt.outbox.commit()  # under the lease: a caller that lost it stops here, and stops no others
+        await attempt.outbox.commit()  # an attempt that lost its lease stops here, and stops no sub-agent
         await insist(partial(stop_sub_agents, store, task, move.reason, by=attempt.lease.worker_id))
 
 
 async def _record_result(attempt: Ending, value: object) -> None:
-    """The work is done: complete the task, or hand it to its verifier."""
+    """Complete the task, or hand it to its verifier: its code has returned."""
     result = to_json(value, attempt.definition.returns, name="result")
     has_verifier = attempt.definition.verifier is not None
     move = work_done(result, is_verified=has_verifier)
@@ -158,10 +158,10 @@ async def _record_result(attempt: Ending, value: object) -> None:
 
 
 async def ask_verifier(attempt: Ending) -> bool | str:
-    """Let the verifier look at the result; True, or False or a string that says why not."""
+    """Let the verifier check the result. Return True, or False, or a string: the reason for a rejection."""
     definition = attempt.definition
     if definition.verifier is None:
-        return True  # it had one when it went into review, and has none any more
+        return True  # its definition had a verifier when the task went into review, and has none now
     value = from_json(attempt.task.result, definition.returns, name="result")
     context: Any = Context(attempt, prefix=VERIFY)
     if is_async(definition.verifier):
@@ -172,14 +172,14 @@ async def ask_verifier(attempt: Ending) -> bool | str:
             answer = await answer
     if not isinstance(answer, bool | str):
         raise InvalidValue(
-            f"the verifier of task {definition.name!r} returned {answer!r}; return True to accept, False or a string "
-            "that says why to reject"
+            f"the verifier of task {definition.name!r} returned {answer!r}; return True to accept, or False or a "
+            "string with the reason to reject"
         )
     return answer
 
 
 async def _record_review(attempt: Ending, answer: bool | str) -> None:  # noqa: FBT001 - it is the verifier's answer
-    """The verifier has spoken: complete the task, or send it back with the reason."""
+    """Record the verifier's answer: complete the task, or send it back with the reason."""
     task = attempt.task
     if answer is True:
         await attempt.finish(Move(to=TaskState.COMPLETED, reason="verified", result=task.result))
@@ -211,7 +211,7 @@ async def _record_review(attempt: Ending, answer: bool | str) -> None:  # noqa: 
 
 
 async def _record_failure(attempt: Ending, error: BaseException) -> None:
-    """The code raised: try the task again later, or give it up."""
+    """Retry the task later, or fail it: its code raised."""
     services, task, policy = attempt.services, attempt.task, attempt.definition.retry
     now, number = services.time.now(), task.attempts + 1
     failure = Failure.of(error)
@@ -247,13 +247,13 @@ async def _record_failure(attempt: Ending, error: BaseException) -> None:
 
 
 def _before_asking(attempt: Ending, at: datetime) -> datetime:
-    """Return when the next attempt is due: the one that asks a person for more time is not late."""
+    """Return when the next attempt is due: not after the moment at which a person must be asked for more time."""
     asks_at = None if attempt.time_limit is None else attempt.time_limit.asks_at
     return at if asks_at is None else min(at, asks_at)
 
 
 def _kept(attempt: Ending, at: datetime | None) -> datetime | None:
-    """Return from when on workers may claim the task: not before the process that runs it by name has it again."""
+    """Return when workers may claim the task: not before the process that runs it by name could lease it again."""
     if not attempt.stays:
         return at
     now = attempt.services.time.now()
@@ -262,11 +262,11 @@ def _kept(attempt: Ending, at: datetime | None) -> datetime | None:
 
 
 async def record_stop(attempt: Ending, why: Stop) -> None:
-    """The attempt was told to stop."""
+    """Record why the attempt was stopped."""
     match why:
         case Cancelled(reason):
             attempt.ending = True
-            await attempt.outbox.commit()  # behind whatever is still on its way, such as a child
+            await attempt.outbox.commit()  # after all that was already sent, such as the submit of a child
             store, by = attempt.services.store, attempt.lease.worker_id
             await insist(lambda: cancel_children(store, attempt.task.id, reason, by=by))
             await _end_badly(attempt, cancelled(reason))
@@ -275,7 +275,7 @@ async def record_stop(attempt: Ending, why: Stop) -> None:
         case TimeSpent(asks=False):
             await _end_badly(attempt, _out_of_time(attempt, why))
         case TimeSpent() if attempt.task.state is TaskState.RUNNING:
-            # The next attempt asks, before it does anything else: what this one left under way is looked into then.
+            # The next attempt asks a person first. After that it deals with what this attempt left unfinished.
             again = Move(to=TaskState.PENDING, reason=OUT_OF_TIME, available_at=_kept(attempt, None))
             await attempt.finish(again)
         case HandedBack() if attempt.task.state is TaskState.RUNNING:
@@ -301,27 +301,27 @@ def _out_of_time(attempt: Ending, why: TimeSpent) -> Move:
 
 
 async def record_poison(attempt: Ending) -> None:
-    """Fail a task without running it: its code did not let itself be stopped, again and again."""
+    """Fail a task without running it: its code ignored too many stops."""
     stops = attempt.journal.ignored_stops()
     last = Failure.from_json(parse(stops[-1].error or b"null"))
     failure = Failure(
         type_name="Poison",
         type_names=("Poison",),
         message=(
-            f"its code caught the signal that stops it, and went on, {len(stops)} times"
+            f"its code caught the signal that stops it, and continued, {len(stops)} times"
             f"{f', the last time at {last.where}' if last.where else ''}. {log.WHAT_TO_CHANGE}; then resume the task"
         ),
         reason="poison",
         where=last.where,
     )
-    # Nothing is undone, as with any poison: a person mends the code, and the task goes on where it was.
+    # Nothing is undone, as with any poison: after a person has fixed the code, the task continues where it was.
     move = Move(to=TaskState.FAILED, reason="poison", error=failure.to_json())
     await _stop_sub_agents(attempt, move)
     await attempt.finish(move)
 
 
 def _run_again(attempt: Ending, keys: tuple[str, ...]) -> list[Operation]:
-    """The steps that ended the attempt run again in the next one; other failures were handled, and replay."""
+    """Reopen the steps that ended the attempt: they run again in the next one. Failures that were handled replay."""
     return [WriteStep(reopened(step)) for step in ended_by(keys, attempt.journal.get)]
 
 

@@ -11,7 +11,7 @@ from holdfast.engine.worker.slots import Slots
 from holdfast.model.errors import HoldfastError
 
 LEAST_REST = 5.0
-"""Seconds that a task may rest before it can be put off: what it does besides waiting has to get somewhere."""
+"""Seconds that a task may rest before it can be taken off its worker: what it does besides waiting needs some time."""
 
 
 class Resident(Suspendable, Protocol):
@@ -22,26 +22,26 @@ class Resident(Suspendable, Protocol):
         """Whether its outcome is known, so that it needs no slot any more."""
 
     def hand_back(self) -> None:
-        """Stop, and let another worker go on."""
+        """Stop, and let another worker continue."""
 
 
 class Residence:
-    """The slot of one attempt, and the branches of it that wait."""
+    """The slot of one attempt, and its waiting branches."""
 
     __slots__ = ("_attempt", "_slots", "parking")
 
     def __init__(self, attempt: Resident, slots: Slots[Any]) -> None:
-        """Begin at work, with one of the slots."""
+        """Start at work, with one of the slots."""
         self._attempt = attempt
         self._slots = slots
         self.parking: ParkingLot | None = None
-        """Where its branches park; made for the first of them."""
+        """Where its branches wait; made for the first of them."""
 
-    def lot(self) -> ParkingLot:
-        """Return where its branches park."""
+    def parking_lot(self) -> ParkingLot:
+        """Return where its branches wait."""
         if self.parking is None:
             self.parking = ParkingLot(self._attempt, self)
-            self._attempt.outbox.on_applied = self.parking.look_soon  # that Commit may be of the last busy branch
+            self._attempt.outbox.on_applied = self.parking.look_soon  # that Commit may come from the last busy branch
         return self.parking
 
     def clear(self) -> None:
@@ -52,7 +52,7 @@ class Residence:
     # Resting
 
     def rest(self) -> None:
-        """Give the slot back: nothing goes on here until something comes from outside."""
+        """Give the slot back: all branches wait for something from outside."""
         if not self._attempt.leaving:
             self._slots.rest(self._attempt)
             if self._slots.is_closing:
@@ -70,8 +70,8 @@ class Residence:
 
     @property
     def least_rest(self) -> float:
-        """For how many seconds it may rest before it is put off: longer each time that was for nothing."""
-        return LEAST_REST * 2.0 ** min(0 if self.parking is None else self.parking.spills_in_vain, 10)
+        """For how many seconds it may rest before it can be taken off its worker: longer after each useless time."""
+        return LEAST_REST * 2.0 ** min(0 if self.parking is None else self.parking.useless_spills, 10)
 
     @property
     def is_known_to_rest(self) -> bool:
@@ -79,9 +79,9 @@ class Residence:
         return self.parking is not None and self.parking.is_noted
 
     async def note_rest(self) -> None:
-        """Write down that it rests."""
+        """Record that it rests."""
         if self.parking is not None:
-            with suppress(Unwind, HoldfastError):  # its branches find out
+            with suppress(Unwind, HoldfastError):  # its branches get the same error when they write
                 await self.parking.note_rest()
 
     # Leaving the worker, or its slot
@@ -92,18 +92,18 @@ class Residence:
             self.parking.look_soon()
 
     def spill(self) -> None:
-        """Leave the worker while it only waits: others need the place."""
+        """Leave the worker if it only waits: other tasks need the place."""
         if self.parking is not None and self.is_resting:
             self.parking.spill()
 
     def leave(self) -> None:
-        """Need no slot any more."""
+        """Free the slot for good."""
         self._slots.leave(self._attempt)
 
     # Working again
 
     async def wake_up(self) -> None:
-        """Have a slot again if it was given back, and be known to work: before anything is done."""
+        """Get a slot again if it was given back, and record that the task works: before anything is done."""
         attempt = self._attempt
         if self._slots.is_resting(attempt):
             if not await self._slots.work(attempt):
@@ -111,13 +111,13 @@ class Residence:
                 raise Unwind
             await attempt.check()
         elif self.parking is not None and self.parking.is_noted:
-            await self.parking.stir()
+            await self.parking.note_work()
             await attempt.check()
 
     async def begin_review(self) -> None:
-        """Let go of the branches that the work has left waiting. The verifier is work again, and needs a slot."""
+        """Unwind the branches that the task's code has left waiting. The verifier needs a slot."""
         if self.parking is not None:
-            with suppress(Unwind):  # it was stopped: that is recorded next
+            with suppress(Unwind):  # it was stopped: the caller records that
                 await self.wake_up()
             self.clear()
             self.parking = self._attempt.outbox.on_applied = None

@@ -3,9 +3,9 @@
 A patch is one Commit: a line of the journal and the patch that belongs to it. A replay finds the line and applies
 nothing.
 
-Code must go the same way when it runs again, so it must see the same state at the same place. What it sees is
-therefore not simply the newest state, but the state of a version: that of the last patch it made, or of the last line
-that says which version it looked at. Patches of others are seen with the next patch, or with ``ctx.refresh_state``.
+Code must take the same way when it runs again, so it must see the same state at the same place. It therefore does not
+see the newest state, but the state of a version: that of its own last patch, or the version recorded in the last line
+for a look at the state. It sees patches of others after its next patch, or after ``ctx.refresh_state``.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from holdfast.model.state_size import check_growth
 from holdfast.model.step import StepState
 
 PATCH, LOOK = "patch", "state"
-"""Kinds of lines: the code patched the state; the code looked at it, at the version that the line says."""
+"""Kinds of lines: the code patched the state; the code read the state, at the version recorded in the line."""
 
 FORKED = "fork"
 """The reason of the patch that a fork begins with."""
 
 
 class Viewer(StepOwner, Protocol):
-    """An attempt whose code looks at its AgentState."""
+    """An attempt whose code reads its AgentState."""
 
     @property
     def view(self) -> StateView:
@@ -69,11 +69,11 @@ class StateView:
         self._records: list[PatchRecord] = []
         self._seen = 0
         self._begun: set[str] = set()
-        """Contexts whose first look was recorded, by the prefix of their keys."""
+        """Contexts whose first read was recorded, by the prefix of their keys."""
         self._versions: dict[str, int] = {}
-        """The patches that steps of this round carried, by the key of the step."""
+        """The versions that steps of this round made, by the key of the step."""
         self._inside: dict[str, int] = {}
-        """The newest version that code inside a step has made or looked at, by the path inside that step."""
+        """The newest version that code inside a step has made or read, by the path inside that step."""
         self._note(records)
         for line in attempt.journal.completed(LOOK):
             self._note_inside(line.key, decode(line.output or b""))
@@ -91,7 +91,7 @@ class StateView:
             return cls(attempt, (0, EMPTY), loaded.patches)
         if damage_of(saved) is None and not journal.of_kind(PATCH) and not journal.of_kind(LOOK):
             return cls(attempt, (saved.version, AgentState.from_json(parse(saved.body))), loaded.patches)
-        # The code will look at versions from before the checkpoint.
+        # The code will read versions from before the checkpoint.
         store, task_id = attempt.services.store, attempt.task.id
         return cls(attempt, (0, EMPTY), await insist(partial(store.patches, task_id)))
 
@@ -118,7 +118,7 @@ class StateView:
             path = self._attempt.journal.digests.around(path)
 
     def _first_of_fork(self, shared: int) -> int:
-        """Return the version that a fork begins with: what it shares, and the patch that it was made with."""
+        """Return the version that a fork begins with: the shared one, plus the patch that was made with the fork."""
         own = next((one for one in self._records if one.version == shared + 1), None)
         return shared + (own is not None and own.step_key is None and own.reason == FORKED)
 
@@ -138,16 +138,16 @@ class StateView:
         return last[1]
 
     def see(self, version: int) -> None:
-        """Note that the code has come to a place where it sees this version."""
+        """Note that the code has reached a place where it sees this version."""
         self._seen = max(self._seen, version)
 
     def pass_over(self, key: str) -> None:
-        """Note that a try of a step is over: what was patched inside it is seen, also where it did not run again."""
+        """Note that a try of a step is over: the code sees the patches made inside it, also in a replay."""
         if self._inside:
             self._seen = max(self._seen, self._inside.get(path_inside(key), 0))
 
     def look(self, prefix: str) -> AgentState:
-        """Return what the code of a context sees; its first look is a line of the journal."""
+        """Return what the code of a context sees. Its first read is a line of the journal."""
         if prefix not in self._begun:
             self._begun.add(prefix)
             key = f"{RESERVED}{prefix}first-state"
@@ -166,7 +166,7 @@ class StateView:
         return self.at(self._seen)
 
     def record_look(self, key: str, version: int) -> None:
-        """See a version, and have a line say so: it rides in the next Commit."""
+        """See a version, and record that in a line, which goes into the next Commit."""
         attempt = self._attempt
         self.see(version)
         line = journal_line(attempt, key, LOOK, None, state=StepState.COMPLETED, output=encode(version))
@@ -176,13 +176,13 @@ class StateView:
     def fit(self, patch: StatePatch) -> StatePatch:
         """Return a patch as it is stored. Raises InvalidValue if it does not fit the state.
 
-        It was made for the state that the code has seen: what was resolved since may be resolved again.
+        It was made for the state that the code has seen: it may resolve questions that others resolved since then.
         """
         newest = self.at(self.known)
         made = with_origin(patch, self._attempt.services.time.now(), newest.current_step)
         was_open = {*newest.open_questions, *self.current.open_questions}
         if any(question not in was_open for question in made.resolve_questions):
-            apply(newest, made)  # which says what is wrong
+            apply(newest, made)  # raises the error that explains what is wrong
         check_growth(newest, absorb(newest, made))
         return made
 
@@ -195,7 +195,7 @@ class StateView:
         return self.at(version)
 
     def note_own(self, version: int, operation: ApplyPatch) -> None:
-        """Note a patch that was just stored, if nothing is missing in front of it."""
+        """Note a patch that was just stored, if all patches before it are known."""
         if version == self.known + 1:
             record = PatchRecord(
                 version=version,
@@ -227,7 +227,7 @@ async def patch_state(attempt: Viewer, key: str, patch: StatePatch, *, reason: s
     try:
         made = view.fit(patch)
     except InvalidValue as error:
-        # Code that catches it goes another way. It has to go the same way again, also once the patch would fit.
+        # Code that catches this takes another way. A replay must take the same way, even if the patch fits by then.
         refused = _refused(str(error), key)
         why = canonical(Failure.of(refused).to_json())
         await attempt.outbox.commit(WriteStep(replace(line, state=StepState.FAILED, error=why)))

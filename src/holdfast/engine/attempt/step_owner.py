@@ -1,4 +1,4 @@
-"""StepOwner: what steps, waits and effects need of the attempt that they belong to."""
+"""StepOwner: what steps, waits and effects need from the attempt that they belong to."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from holdfast.model.step import Step
 
 
 class StepOwner(HeldTask, Protocol):
-    """A running attempt, as its steps see it: what they write with, where they are noted, and whether they may act."""
+    """A running attempt, as its steps see it: how they write, where they are noted, and whether they may act."""
 
     fatal: HoldfastError | None
-    """An error the task's code cannot handle away, such as a journal that does not fit."""
+    """An error that ends the attempt even if the task's code catches it, such as a journal that does not fit."""
 
     time_limit: TimeLimit | None
     """The wall time it may take; None if its task has no budget."""
 
-    # What they write, and how it stands
+    # What they write and read
 
     @property
     def definition(self) -> TaskDefinition[..., Any]:
@@ -40,7 +40,7 @@ class StepOwner(HeldTask, Protocol):
 
     @property
     def outbox(self) -> Outbox:
-        """What everything is written with."""
+        """Everything is written with it."""
 
     @property
     def intents(self) -> Intents:
@@ -51,34 +51,34 @@ class StepOwner(HeldTask, Protocol):
         """How far the task has read each channel."""
 
     def find(self, key: str, kind: str, /) -> Step | None:
-        """Look a key up in the journal; one that does not fit ends the attempt."""
+        """Look up a key in the journal. A journal that does not fit ends the attempt."""
 
     def loose_ends(self, inside: str | None = None, /) -> tuple[Operation, ...]:
-        """Return what has to be written about effects that are not through."""
+        """Return what must be written about unfinished effects."""
 
     @property
     def leaves_calls_running(self) -> bool:
-        """Whether a call under way is left to end by itself: the lease is over, and how it ends is still evidence."""
+        """Whether calls under way are left to end by themselves: the lease is over, but their end is still evidence."""
 
     async def add_evidence(self, evidence: Evidence, /) -> None:
-        """Keep what was learned too late."""
+        """Store what was learned after the lease was over."""
 
     async def undo_now(self, effect: Effect, /) -> Effect:
-        """Undo an effect that a person wants undone; return how it stands then."""
+        """Undo an effect at a person's request; return its new record."""
 
-    # What goes on
+    # What is under way
 
     @property
     def under_way(self) -> StepsUnderWay:
-        """The steps that are being done now."""
+        """The steps that are running now."""
 
     @property
     def discovery(self) -> Discovery:
-        """The replay that only looks for code."""
+        """Its discovery replays."""
 
     @property
     def residence(self) -> Residence:
-        """Its slot, and the branches that wait."""
+        """Its slot, and its waiting branches."""
 
     @property
     def code_run(self) -> CodeRun:
@@ -86,7 +86,7 @@ class StepOwner(HeldTask, Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The task's own code, as a place in the journal."""
+        """The scope of the task's own code."""
 
     @property
     def runner(self) -> asyncio.Task[None]:
@@ -96,17 +96,17 @@ class StepOwner(HeldTask, Protocol):
         """Note that a try of a step is over."""
 
     async def take_turn(self) -> None:
-        """Count a line that is replayed, and let others go on now and then."""
+        """Count a replayed line, and let other tasks run now and then."""
 
     # Whether they may act
 
     @property
     def over(self) -> bool:
-        """Whether nothing is written any more."""
+        """Whether the attempt writes nothing any more."""
 
     @property
     def stopping(self) -> Stop | None:
-        """Why it is to stop."""
+        """Why the attempt must stop; None while it may run."""
 
     @property
     def leaving(self) -> bool:
@@ -114,11 +114,11 @@ class StepOwner(HeldTask, Protocol):
 
     @property
     def undoing(self) -> Step | None:
-        """The line of the journal that says why its steps are undone."""
+        """The line of the journal that records why its steps are undone."""
 
     @property
     def is_late(self) -> bool:
         """Whether the task's deadline has passed, or its wall time is spent."""
 
     async def check(self, *, only_to_wait: bool = False) -> None:
-        """Pass only while this attempt may act."""
+        """Return only while this attempt may act."""

@@ -1,4 +1,4 @@
-"""The steps that an attempt's branches do now, and the scopes of their tries."""
+"""The steps that an attempt's branches run now, and the scopes of their tries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.model.task import FLAT_KEYS
 
 
 class Doer(HeldTask, Protocol):
-    """The attempt that does these steps."""
+    """The attempt that runs these steps."""
 
     @property
     def outbox(self) -> Outbox:
@@ -29,7 +29,7 @@ class Doer(HeldTask, Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The task's own code, as a place in the journal."""
+        """The scope of the task's own code."""
 
     @property
     def runner(self) -> asyncio.Task[None]:
@@ -37,33 +37,33 @@ class Doer(HeldTask, Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether nothing is written any more."""
+        """Whether the attempt writes nothing any more."""
 
     @property
     def stopping(self) -> Stop | None:
-        """Why it is to stop."""
+        """Why the attempt must stop; None while it may run."""
 
     def pass_over(self, key: str, /) -> None:
         """Note that a try of a step is over."""
 
     def loose_ends(self, inside: str | None = None, /) -> tuple[Operation, ...]:
-        """Return what has to be written about effects that are not through."""
+        """Return what must be written about unfinished effects."""
 
 
 class StepsUnderWay:
-    """What the branches of one attempt are doing."""
+    """The running steps of one attempt."""
 
     __slots__ = ("_attempt", "_busy", "_lines", "_sending")
 
     def __init__(self, attempt: Doer) -> None:
-        """Begin with none."""
+        """Start without any."""
         self._attempt = attempt
         self._lines: dict[str, StepLine] = {}
         self._busy = 0
         self._sending: set[asyncio.Task[Any]] = set()
 
     def begin(self, line: StepLine) -> None:
-        """Note that a step is under way, so that a long one can be seen in the store."""
+        """Note that a step is under way. The store gets to know it if the step takes long."""
         self._lines[line.key] = line
 
     def end(self, line: StepLine) -> None:
@@ -77,12 +77,12 @@ class StepsUnderWay:
         return list(self._lines)
 
     def __bool__(self) -> bool:
-        """Return whether any branch is doing something now that must not be cut off."""
+        """Return whether any branch does something that must not be interrupted."""
         return bool(self._lines) or self._busy > 0
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Have the task stay on its worker until the block ends, whatever its other branches wait for."""
+        """Keep the task on its worker until the block ends, whatever its other branches wait for."""
         self._busy += 1
         try:
             yield
@@ -90,7 +90,7 @@ class StepsUnderWay:
             self._busy -= 1
 
     def only_wait(self, scopes: Iterable[Scope]) -> bool:
-        """Return whether each step under way has one of these scopes, where a branch waits, inside it."""
+        """Return whether each step under way only waits: one of these scopes, where a branch waits, is inside it."""
         waiting = list(scopes)
         return (
             self._busy == 0
@@ -98,10 +98,10 @@ class StepsUnderWay:
             and all(any(scope.is_inside(key) for scope in waiting) for key in self._lines)
         )
 
-    # Long steps are written down as running, so that people can see them
+    # Long steps are recorded as running, so that people can see them
 
     def begun_before(self, before: datetime) -> list[StepLine]:
-        """Return the steps that are under way since before that time and not in the journal yet."""
+        """Return the steps that began before that time and are not in the journal as running yet."""
         return [
             line
             for line in self._lines.values()
@@ -109,8 +109,8 @@ class StepsUnderWay:
         ]
 
     async def note_running(self, line: StepLine) -> None:
-        """Write down that a step is being done, unless it is done by then: this would undo its record."""
-        with suppress(Unwind, HoldfastError):  # the step itself finds out
+        """Record that a step is running, unless it has ended by then: this would overwrite its final record."""
+        with suppress(Unwind, HoldfastError):  # the step itself gets the same error when it writes
             await self._attempt.outbox.commit_while(
                 lambda: self._lines.get(line.key) is line,
                 line.written(self._attempt.task, StepState.RUNNING, error=line.error),
@@ -123,7 +123,7 @@ class StepsUnderWay:
     # Tries, and the steps inside them
 
     def enter(self, call: Call, *, is_once: bool = False, go_back: Callable[[], None] | None = None) -> Scope:
-        """Return the scope of a new try of a step, which begins where ``go_back`` leads."""
+        """Return the scope of a new try of a step. ``go_back`` first moves the journal back to where the try begins."""
         attempt = self._attempt
         if go_back is not None:
             go_back()
@@ -134,14 +134,14 @@ class StepsUnderWay:
         return Scope(attempt, call.key, SCOPE.get(attempt.scope), is_once=is_once)
 
     async def leave(self, scope: Scope) -> None:
-        """See to the branches that a try has left behind. When the attempt is over nothing they do is written."""
+        """End a try and stop its branches, unless the attempt is over: then nothing they do is written."""
         attempt = self._attempt
         if not attempt.over and attempt.stopping is None:
             await scope.close(self._sending.__contains__, lambda: attempt.over or attempt.stopping is not None)
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Have the branch that makes a call which must not be repeated be awaited, not cut off, when its try ends."""
+        """Mark the current branch: its call must not be repeated, so the end of its try awaits it, without a cancel."""
         branch = asyncio.current_task()
         assert branch is not None  # noqa: S101 - a coroutine runs in a task
         self._sending.add(branch)
@@ -151,7 +151,7 @@ class StepsUnderWay:
             self._sending.discard(branch)
 
     def reopening(self, call: Call, keys: Iterable[str]) -> tuple[Operation, ...]:
-        """Return what lets the next try of a step do again what ended this one, and clears up what it left."""
+        """Return what is written before the next try: unfinished effects, and the steps to do again."""
         attempt = self._attempt
         if attempt.task.key_form == FLAT_KEYS:
             return ()

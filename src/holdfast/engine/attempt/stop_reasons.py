@@ -1,4 +1,4 @@
-"""How a running attempt is told to stop. Control flow, not failure: never logged as an error, never caught by users."""
+"""Why a running attempt must stop. Control flow, not failure: never logged as an error, never caught by users."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.model.errors import BudgetExceeded
 
 
 class Unwind(BaseException):
-    """Raised inside a task's code to get out of it: it was suspended, or stopped, and whatever it does now is lost.
+    """Raised inside a task's code to leave it: the task was suspended or stopped, and nothing more is written.
 
-    No Exception, so that ``except Exception`` in a task does not stop it; ``finally`` blocks do run.
+    It is not an Exception, so that ``except Exception`` in a task does not catch it; ``finally`` blocks do run.
     """
 
     def __init__(self) -> None:
-        """Raise it where a framework may have started an asyncio task that it never looks at again."""
+        """Make it, and expect it in the current asyncio task: a framework may never retrieve that task's error."""
         super().__init__()
         if (task := current_task()) is not None:
             expect_unwind(task)
@@ -29,9 +29,9 @@ _expected: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
 def expect_unwind(branch: asyncio.Task[Any]) -> None:
-    """Have nothing reported if nobody ever looks at this branch, or at a ``gather`` that it belongs to."""
+    """Keep asyncio from reporting a never retrieved error of this branch, or of a ``gather`` that it belongs to."""
     if branch in _expected:
-        return  # code that catches this comes here again and again
+        return  # code that catches Unwind comes here many times
     _expected.add(branch)
     branch.add_done_callback(look_at)
     for callback, _ in getattr(branch, "_callbacks", None) or ():
@@ -41,14 +41,14 @@ def expect_unwind(branch: asyncio.Task[Any]) -> None:
 
 
 def look_at(over: asyncio.Future[Any]) -> None:
-    """Look at how something ended, so that asyncio does not report its error as never retrieved."""
+    """Retrieve the error of a future, so that asyncio does not report it as never retrieved."""
     if not over.cancelled():
         over.exception()
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody asked for it."""
+    """A caller asked for it."""
 
     reason: str
 
@@ -60,23 +60,23 @@ class DeadlinePassed:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpent:
-    """The wall time of the task, or of one above it, is spent."""
+    """The wall time of the task, or of a task above it, is spent."""
 
     error: BudgetExceeded
     asks: bool
-    """A person is to be asked for more, and the task does not fail."""
+    """Whether a person is asked for more time, instead of failing the task."""
     caller: str | None
-    """The task above whose time it is; None if it is its own."""
+    """The task above whose time is spent; None if it is the task's own time."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """This worker stops; another one goes on."""
+    """This worker stops; another one continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The lease is over: nothing this attempt sends is written any more."""
+    """The lease is over: the store accepts nothing more from this attempt."""
 
     why: str
 

@@ -1,8 +1,8 @@
 """The wall time that an attempt has left: that of its task, and that of the tasks above it.
 
-While an attempt works the clocks of its task and of all tasks above it run. So the moment at which the first of them
-has reached its limit can be said in advance. At that moment the attempt is stopped, as a deadline stops it. The clocks
-are read once more before that: a person may have granted more time, or decided something while the attempt rested.
+While an attempt works, the clocks of its task and of all tasks above it run. So the moment at which the first clock
+reaches its limit is known in advance. At that moment the attempt is stopped, as a deadline stops it. The clocks are
+read once more before that: a person may have granted more time, or decided something while the attempt rested.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from holdfast.model.step import Step
 from holdfast.model.walltime import Life, wall_time_ms
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at the clocks while the attempt rests: some of them may stand still."""
+"""Seconds between two reads of the clocks while the attempt rests: some clocks may be stopped."""
 
 LOOK_AT_CHILDREN = timedelta(minutes=1)
-"""So long a task waits beyond its time for its children, which end by themselves, before it looks at the clocks: they
-may stand for weeks."""
+"""How long beyond its time a task waits for its children, which end by themselves, before it reads the clocks. The
+clocks may be stopped for weeks."""
 
 _KEY = f"{RESERVED}wall_time"
 
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """A limited clock, as it was last read."""
+    """A clock with a limit, as it was last read."""
 
     name: str
     limit: int
     spent: int
     at: datetime
-    """When it reaches its limit, if it runs on."""
+    """When it reaches its limit, if it keeps running."""
 
 
 class RestingPlace(Protocol):
@@ -57,7 +57,7 @@ class RestingPlace(Protocol):
         """Whether it only waits."""
 
     async def note_rest(self) -> None:
-        """Write down that it rests."""
+        """Record that it rests."""
 
 
 class Timed(HeldTask, Protocol):
@@ -71,7 +71,7 @@ class Timed(HeldTask, Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether nothing is written any more."""
+        """Whether the attempt writes nothing any more."""
 
     @property
     def ending(self) -> bool:
@@ -79,24 +79,24 @@ class Timed(HeldTask, Protocol):
 
     @property
     def stopping(self) -> Stop | None:
-        """Why it is to stop."""
+        """Why the attempt must stop; None while it may run."""
 
     @property
     def undoing(self) -> Step | None:
-        """The line of the journal that says why its steps are undone."""
+        """The line of the journal that records why its steps are undone."""
 
     def stop(self, why: Stop, /) -> None:
-        """Get out of the task's code."""
+        """Interrupt the task's code."""
 
     async def check(self) -> None:
-        """Pass only while this attempt may act."""
+        """Return only while this attempt may act."""
 
 
 class TimeLimit:
     """The clocks that one attempt is held to."""
 
     def __init__(self, attempt: Timed, *, asks: bool) -> None:
-        """``asks``: when the time of the task itself is spent, a person is asked for more, and it does not fail."""
+        """``asks``: when the task's own time is spent, a person is asked for more, and the task does not fail."""
         self._attempt = attempt
         self._asks = asks
         self.above: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class TimeLimit:
         self._own = Family(attempt.services.store, attempt.task.id)
         self._clocks: tuple[_Clock, ...] = ()
         self._known: dict[str, tuple[int, datetime]] = {}
-        """What a clock above had counted at most, and when."""
+        """The most that a clock above can have counted, and at what time."""
         self._alarm: Alarm | None = None
         self._is_held = False
 
@@ -117,14 +117,14 @@ class TimeLimit:
     # The clocks
 
     async def read(self, books: Mapping[str, Mapping[str, Account]] | None = None) -> None:
-        """Read the clocks anew. ``books`` are the accounts of all these tasks, if they have just been read."""
+        """Read the clocks again. ``books`` are the accounts of all these tasks, if they have just been read."""
         clocks = []
         for name in (*reversed(self.above), self._attempt.task.id):
             limit = await self._limit_of(name) if books is None else _limit_in(books.get(name, {}).values())
             clock = None if limit is None else await self._read(name, limit)
             if clock is not None:
                 clocks.append(clock)
-        # Of two at the same moment the one above: a sub-agent whose caller gets more time goes on.
+        # Of two clocks that end at the same moment, the one above comes first: its task may still get more time.
         self._clocks = tuple(sorted(clocks, key=lambda one: one.at))
         self._set_alarm()
 
@@ -132,7 +132,7 @@ class TimeLimit:
         return _limit_in(await insist(partial(self._attempt.services.store.accounts, name)))
 
     async def _read(self, name: str, limit: int) -> _Clock | None:
-        """Return the clock; None for one that will not reach its limit, because its task has ended before."""
+        """Return the clock; None if it will not reach its limit, because its task has already ended."""
         attempt, store = self._attempt, self._attempt.services.store
         if name == attempt.task.id:
             has_children = attempt.task.round > 1 or bool(attempt.journal.of_kind(CHILD))
@@ -140,8 +140,8 @@ class TimeLimit:
             now = attempt.services.time.now()
             spent = wall_time_ms(life, now)
         else:
-            # It runs while this attempt works. What it has counted at most, its own history says; the whole family, of
-            # which there may be many, is only read when that is not enough.
+            # This clock runs while this attempt works. The task's own history gives an upper bound. The whole family,
+            # which may be large, is read only when that bound reaches the limit.
             if (known := self._known.get(name)) is None:
                 history = await insist(partial(store.history, name))
                 known = wall_time_ms(Life(history), now := attempt.services.time.now()), now
@@ -158,19 +158,19 @@ class TimeLimit:
         return _Clock(name, limit, spent, now + timedelta(milliseconds=limit - spent))
 
     def spent(self, name: str) -> int | None:
-        """Return what a limited clock had counted when it was last read, in milliseconds; None if it has no limit."""
+        """Return what a clock had counted when it was last read, in milliseconds; None if it has no limit."""
         return next((clock.spent for clock in self._clocks if clock.name == name), None)
 
     # What follows from them
 
     @property
     def at(self) -> datetime | None:
-        """When the first of them reaches its limit, if it runs on."""
+        """When the first clock reaches its limit, if it keeps running."""
         return self._clocks[0].at if self._clocks else None
 
     @property
     def fails_at(self) -> datetime | None:
-        """The same, of those at which the task fails."""
+        """When the first clock reaches a limit that makes the task fail."""
         return next((clock.at for clock in self._clocks if not self._is_asked_for(clock)), None)
 
     @property
@@ -183,14 +183,14 @@ class TimeLimit:
 
     @property
     def is_up(self) -> bool:
-        """Whether the time is up, as far as is known without another look."""
+        """Whether the time is up, by the last read of the clocks."""
         return not self._is_held and self.at is not None and self._attempt.services.time.now() >= self.at
 
     async def settle(self) -> None:
-        """Look once more whether the time is up, and stop the attempt if it is."""
+        """Read the clocks again, and stop the attempt if its time is up."""
         attempt = self._attempt
         if attempt.residence.is_resting:
-            await attempt.residence.note_rest()  # what it waits for may be people, and then its own clock stands
+            await attempt.residence.note_rest()  # if it waits for people, its own clock is stopped
         await self.read()
         if self.is_up and attempt.undoing is None:
             clock = self._clocks[0]
@@ -202,14 +202,14 @@ class TimeLimit:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Do not stop the attempt in this block: it asks a person for more time."""
+        """Keep the attempt running in this block, in which it asks a person for more time."""
         self._is_held = True
         try:
             yield
         finally:
             self._is_held = False
 
-    # While the attempt is busy with something
+    # While the attempt is busy
 
     def _set_alarm(self) -> None:
         self.cancel()
@@ -222,7 +222,7 @@ class TimeLimit:
             self._alarm = attempt.services.alarms.after(max(seconds, least), self._ring)
 
     def cancel(self) -> None:
-        """Ring no more."""
+        """Cancel the alarm."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -240,11 +240,11 @@ class TimeLimit:
     # While no worker has the task
 
     def waits(self, waits: Iterable[Wait]) -> tuple[Wait, ...]:
-        """Return what wakes the task, beside what it waits for, when its time is up.
+        """Return what wakes the task when its time is up, in addition to what it waits for.
 
-        Where it waits for people its clock stands. Its children are held to its clock. But one that asks a person keeps
-        a join from ending, and one that no worker claims does not end at all: so the task looks itself, a while later.
-        Anything else does not stop the clock, so the moment is known.
+        While a task waits for people, its clock is stopped. Its children are held to its clock. But a child that asks a
+        person, or that no worker claims, does not end. So the task wakes a while after its time, and reads the clocks.
+        Other waits do not stop the clock, so the moment is known.
         """
         kinds = {type(wait) for wait in waits}
         if self.at is None or (UntilDecided in kinds and UntilChildren not in kinds):
@@ -253,7 +253,7 @@ class TimeLimit:
 
 
 async def hold_to_limit(attempt: Timed) -> None:
-    """Hold an attempt at a plain task to the wall time that is left of its budget and of those above it."""
+    """Hold the attempt of a plain task to the wall time that is left in its budget and in those of the tasks above."""
     limit = TimeLimit(attempt, asks=False)
     await limit.open()
     if limit.at is None:
@@ -265,7 +265,7 @@ async def hold_to_limit(attempt: Timed) -> None:
 
 
 def in_time(limit: TimeLimit | None, decision: RetryAt | GiveUp) -> RetryAt | GiveUp:
-    """Give up a retry that could only begin when the wall time of the task is spent."""
+    """Give up a retry that could begin only after the wall time of the task is spent."""
     ends = None if limit is None else limit.fails_at
     if isinstance(decision, GiveUp) or ends is None or decision.at < ends:
         return decision

@@ -2,13 +2,12 @@
 
 Modules:
 
-carried_intents.py  Intents that ride in the Commit of the step before: effect safety without a Commit of its own
+carried_intents.py  Intents that are written in the Commit of the step before: effect safety without an extra Commit
 compensation.py     Sagas: undoing what was done, in reverse, when a task fails, is cancelled, or runs out of time
-doubt.py            Clearing up an effect in doubt: wait until it has settled, look at what is known, ask the tool, ask
-                    a person
-intents.py          The effects of one attempt: how each stands, which were armed here, and what code goes with them
-late_evidence.py    Evidence: what a worker learned of a call after its lease was over, and what such reports say
+doubt.py            Resolving an effect in doubt: wait until it has settled, read late reports, ask its reconcile, ask a
+                    person
+intents.py          The effects of one attempt: their records, which of them it armed, and the code that belongs to them
+late_evidence.py    Evidence: late reports of what a worker learned about a call after its lease was over
 once_step.py        Doing a step that must never be done blindly twice: arm, check, dispatch, record
-recorded_call.py    How a ``once`` step stands before it does anything: what was recorded, under which effect id, and of
-                    which call
+recorded_call.py    The records of a ``once`` step before it does anything: its line, its effect id, and its effect
 """

@@ -1,4 +1,4 @@
-"""Intents that ride in the Commit of the step before: effect safety without a Commit of its own."""
+"""Intents that are written in the Commit of the step before: effect safety without an extra Commit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from holdfast.model.step import StepState
 class Intent:
     """A ``once`` step that will be called next: ``ctx.step("choose", choose, arms=lambda c: [Intent("pay", pay, c)])``.
 
-    Key, function, arguments, timeout, settle and compensate have to be those of the ``ctx.step`` that follows; where
-    they are not, that step writes down its own.
+    Key, function, arguments, timeout, settle and compensate have to be those of the ``ctx.step`` that follows.
+    Otherwise that step writes an intent of its own.
     """
 
     __slots__ = ("call",)
@@ -45,7 +45,7 @@ class Intent:
         settle: float | timedelta | None = None,
         compensate: Callable[..., Any] | Compensation | None = None,
     ) -> None:
-        """``key`` is the key of the step: its name, or what is passed as its ``key=``."""
+        """``key`` is the key of the step: its name, or its ``key=``."""
         if key.startswith(RESERVED):
             raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; {key!r} cannot be armed")
         seconds = None if timeout is None else as_seconds(timeout, what=f"the timeout of step {key!r}")
@@ -66,7 +66,7 @@ class Intent:
 def carry(
     attempt: StepOwner, prefix: str, choose: Callable[[Any], Sequence[Intent]], value: object
 ) -> tuple[Operation, ...]:
-    """Return what arms the calls that follow a result; the attempt remembers that they are armed."""
+    """Return the operations that arm the calls after a result; the attempt remembers that they are armed."""
     calls = []
     for intent in choose(value):
         if not isinstance(intent, Intent):
@@ -76,7 +76,7 @@ def carry(
 
 
 def arm(attempt: StepOwner, calls: Iterable[Call]) -> tuple[Operation, ...]:
-    """Return what arms these ``once`` steps, which are called next."""
+    """Return the operations that arm these ``once`` steps, which are called next."""
     operations: list[Operation] = []
     for call in calls:
         if (
@@ -84,7 +84,7 @@ def arm(attempt: StepOwner, calls: Iterable[Call]) -> tuple[Operation, ...]:
             or attempt.journal.get(call.key) is not None
             or attempt.journal.earlier(call.stands_for or call.key) is not None
         ):
-            continue  # it has a history: the step itself looks into that
+            continue  # it has a history, which the step itself must check
         identifier = effect_id(attempt.task.id, attempt.task.round, call.key)
         arguments = arguments_of(call)
         is_async = describe(call.function).is_async
@@ -92,7 +92,7 @@ def arm(attempt: StepOwner, calls: Iterable[Call]) -> tuple[Operation, ...]:
             arming(attempt, call, identifier, arguments, patience=DISPATCH_WITHIN),
             thread_of=None if is_async else attempt.lease.worker_id,
         )
-        # Without a digest: until the call is made, the step that comes may still be another one.
+        # Without a digest: until the call is made, the code may still call this step with other arguments.
         line = StepLine(call.key, call.kind, attempt.journal.next_position(), "", effect_id=identifier)
         line.began = attempt.services.time.now()
         operations += (line.written(attempt.task, StepState.RUNNING), WriteEffect(armed))

@@ -1,8 +1,8 @@
 """Sagas: undoing what was done, in reverse, when a task fails, is cancelled, or runs out of time.
 
-First one Commit puts the task back into its queue with a line in its journal that says how it will end. Whoever claims
-it replays its code, which does nothing new, to find how each step is undone; clears up what is in doubt; undoes what
-was done; and then ends the task. A worker that dies on the way is followed by another, which finds the same line.
+First one Commit puts the task back into its queue, with a line in its journal that records how it will end. The worker
+that claims it replays the code, without any new step, to find how each step is undone. Then it resolves the effects in
+doubt, undoes what was done, and ends the task. If this worker dies, the next one finds the same line.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ MARKER = f"{RESERVED}undo"
 
 _S = EffectState
 _ALWAYS = UNKNOWN_OUTCOME | {_S.COMPENSATING}
-"""What concerns a saga even if its step named no way to undo it, or names one only now."""
+"""The states that concern a saga even if the step had no ``compensate=``, or has one only now."""
 _ABOUT_AN_UNDO = (Decision.COMPENSATE, Decision.UNDONE, Decision.ABANDON)
 
 
 def begun(journal: Journal) -> Step | None:
-    """Return the line that says that the task is undoing its steps, if it is."""
+    """Return the line of the saga, if the task is undoing its steps; otherwise None."""
     marker = journal.get(MARKER)
     return marker if marker is not None and marker.state is StepState.RUNNING else None
 
@@ -58,11 +58,11 @@ class Undoer(StepOwner, Protocol):
     task: Task
 
     async def finish(self, *operations: Operation) -> None:
-        """Let go of the task, with these as the last that is written."""
+        """Let go of the task, and write these operations as its last ones."""
 
 
 def beginning(attempt: StepOwner, ending: Move) -> tuple[Operation, ...]:
-    """Return what puts a task back into its queue to undo its steps and then end as ``ending`` says."""
+    """Return the operations that put a task back into its queue, to undo its steps and then end with ``ending``."""
     how: JsonValue = {
         "to": ending.to.value,
         "reason": ending.reason,
@@ -88,10 +88,10 @@ def beginning(attempt: StepOwner, ending: Move) -> tuple[Operation, ...]:
 
 
 async def undo(attempt: Undoer, marker: Step) -> None:
-    """Undo what can be undone, in reverse, have people see to the rest, and end the task."""
+    """Undo what can be undone, in reverse, let people decide about the rest, and end the task."""
     await attempt.discovery.look_for({effect.step_key for effect in _to_do(attempt)})
-    await attempt.check()  # a replay that was stopped has found nothing out
-    attempt.task = replace(attempt.task, deadline=None)  # undoing is not hurried by it: it gets all of its tries
+    await attempt.check()  # a replay that was stopped may have missed steps
+    attempt.task = replace(attempt.task, deadline=None)  # the deadline does not limit undoing: it gets all of its tries
     await _take_back_questions(attempt)
     while True:
         for effect in _to_do(attempt):
@@ -106,7 +106,7 @@ async def undo(attempt: Undoer, marker: Step) -> None:
 
 
 async def _undo_what_can_be(attempt: StepOwner) -> list[Effect]:
-    """Undo effects, the last first; return those that people have to see to. A step waits for what is inside it."""
+    """Undo effects, the last first; return those that need a person. A step waits for the steps inside it."""
     stuck: list[Effect] = []
     is_inside = attempt.journal.digests.is_inside
     for effect in _to_do(attempt):
@@ -119,7 +119,7 @@ async def _undo_what_can_be(attempt: StepOwner) -> list[Effect]:
 
 
 async def _take_back_questions(attempt: StepOwner) -> None:
-    """Close what the task's code asked people: nobody will ever go on with the answers."""
+    """Withdraw the open questions of the task's code: the code will never use the answers."""
     store, worker = attempt.services.store, attempt.lease.worker_id
     for asked in await insist(
         lambda: store.approvals(task_id=attempt.task.id, states={ApprovalState.OPEN}, limit=doubt.MOST_OPEN)
@@ -133,7 +133,7 @@ async def _take_back_questions(attempt: StepOwner) -> None:
 
 
 async def _undo_or_once_more(attempt: StepOwner, effect: Effect) -> bool:
-    """Undo one effect; a person may have said so while nobody worked on the task."""
+    """Undo one effect. A person may have asked for another try of its undo while no worker had the task."""
     asked = attempt.journal.get(_decision_key(effect))
     if effect.state is _S.COMPENSATING and asked is not None and asked.state is StepState.PENDING:
         return await _once_more(attempt, effect)
@@ -141,7 +141,7 @@ async def _undo_or_once_more(attempt: StepOwner, effect: Effect) -> bool:
 
 
 async def undo_now(attempt: StepOwner, effect: Effect) -> Effect:
-    """Undo one effect that a person wants undone, while the task goes on; return how it stands then."""
+    """Undo one effect at a person's request, while the task continues; return its new record."""
     if not await _undo_or_once_more(attempt, effect):
         await _until_undone(attempt, effect)
     return attempt.intents.effects[effect.effect_id]
@@ -168,12 +168,12 @@ def _undo_key(effect: Effect) -> str:
 
 
 def _is_about_its_undo(attempt: StepOwner, effect: Effect) -> bool:
-    """Say whether a person is asked about the undo of an effect, not about the effect itself."""
+    """Return whether a person is asked about the undo of an effect, not about the effect itself."""
     return effect.state is _S.NEEDS_HUMAN and attempt.journal.get(_undo_key(effect)) is not None
 
 
 async def _clear_up(attempt: StepOwner, effect: Effect) -> None:
-    """Find out what became of an effect before anything is undone."""
+    """Find out whether an effect happened, before anything is undone."""
     once = _code_of(attempt, effect)
     if once is None:
         standing = effect
@@ -193,7 +193,7 @@ async def _clear_up(attempt: StepOwner, effect: Effect) -> None:
 
 
 def _code_of(attempt: StepOwner, effect: Effect) -> OnceStep | None:
-    """Return the step of an effect, if the code still has it as it was."""
+    """Return the step of an effect, if the code still has it unchanged."""
     call = attempt.intents.calls.get(effect.step_key)
     if call is None or call.terms is None:
         return None
@@ -206,7 +206,7 @@ def _code_of(attempt: StepOwner, effect: Effect) -> OnceStep | None:
 
 
 async def _settles(attempt: StepOwner, effect: Effect) -> bool:
-    """Wait until a call has settled about which somebody decided before; False if it has settled already."""
+    """Wait until a call has settled that was decided before that; return False if it has already settled."""
     at = effect.settle_at
     if at is None or attempt.services.time.now() >= at:
         return False
@@ -217,12 +217,12 @@ async def _settles(attempt: StepOwner, effect: Effect) -> bool:
 
 
 async def _undo(attempt: StepOwner, effect: Effect) -> bool:
-    """Undo one effect; False if a person has to see to it."""
+    """Undo one effect; return False if it needs a person."""
     if effect.state is _S.NEEDS_HUMAN:
         return False
     step = attempt.journal.by_effect(effect.effect_id)
     if effect.result is not None or step is None or step.output is None:
-        # Its call has not returned here: it may still be under way at its receiver, and outlast its undo.
+        # The engine has not seen its call return: it may still arrive at its receiver, even after its undo.
         await _settles(attempt, effect)
     if effect.state is _S.DONE:
         effect = replace(effect, state=_S.COMPENSATING)
@@ -232,7 +232,7 @@ async def _undo(attempt: StepOwner, effect: Effect) -> bool:
         await (run_undo(attempt, call) if _is_in_transaction(attempt, effect) else perform(attempt, call))
     except StoreError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever keeps it from being undone, a person has to know
+    except Exception as error:  # noqa: BLE001 - whatever the reason, a person has to know that it was not undone
         attempt.fatal = None
         await _ask_about_undo(attempt, effect, error)
         return False
@@ -240,9 +240,9 @@ async def _undo(attempt: StepOwner, effect: Effect) -> bool:
 
 
 async def _once_more(attempt: StepOwner, effect: Effect) -> bool:
-    """Undo again what a person wants undone, whatever became of it before; False if they have to see to it again.
+    """Try an undo again at a person's request, whatever its last outcome; return False if it needs a person again.
 
-    Their word counts once: it is used up by the Commit that goes by it.
+    The decision counts once: the Commit that follows it marks it as used.
     """
     operations: list[Operation] = [WriteStep(_line(attempt, _decision_key(effect), StepState.COMPLETED))]
     failed = attempt.journal.get(_undo_key(effect))
@@ -256,7 +256,7 @@ async def _once_more(attempt: StepOwner, effect: Effect) -> bool:
 
 
 def _effect_of_undo(attempt: StepOwner, effect: Effect) -> Effect | None:
-    """Return the effect that the undo itself is, if it is one of its own."""
+    """Return the effect of the undo itself, if it has one."""
     key = _undo_key(effect)
     return next((one for one in attempt.intents.effects.values() if one.step_key == key), None)
 
@@ -265,7 +265,7 @@ def _undo_call(attempt: StepOwner, effect: Effect) -> Call:
     call = attempt.intents.calls.get(effect.step_key)
     compensation = call.terms.compensate if call is not None and call.terms is not None else None
     if call is None or compensation is None:
-        raise InvalidValue(f"the code no longer says how to undo step {effect.step_key!r}")
+        raise InvalidValue(f"the code no longer has a way to undo step {effect.step_key!r}")
     terms = terms_of(
         effect.step_key,
         compensation.function,
@@ -289,7 +289,7 @@ def _undo_call(attempt: StepOwner, effect: Effect) -> Call:
         terms=terms,
         also=lambda _: _undone(attempt, effect),
     )
-    fix_arguments(undo)  # it may be tried more than once
+    fix_arguments(undo)  # every try must get the same arguments
     return undo
 
 
@@ -299,7 +299,7 @@ def _is_in_transaction(attempt: StepOwner, effect: Effect) -> bool:
 
 
 def _result(attempt: StepOwner, effect: Effect, call: Call) -> Any:  # noqa: ANN401
-    """Return what the step returned; None where nobody knows."""
+    """Return the step's result; None if it is not known."""
     returns = describe(call.function).returns if call.returns is None else call.returns
     step = attempt.journal.by_effect(effect.effect_id)
     if step is not None and step.output is not None:
@@ -308,7 +308,7 @@ def _result(attempt: StepOwner, effect: Effect, call: Call) -> Any:  # noqa: ANN
 
 
 def _arguments(effect: Effect, call: Call) -> tuple[Any, ...]:
-    """Return what the step was called with: what the code passes now, unless that is known to be something else."""
+    """Return the step's arguments: those that the code passes now, unless other ones were recorded."""
     if not effect.arguments_hash or effect.arguments_hash == digest(arguments_of(call)):
         return call.args
     return tuple(decode(effect.arguments, name=f"arguments of step {effect.step_key!r}"))
@@ -317,7 +317,7 @@ def _arguments(effect: Effect, call: Call) -> tuple[Any, ...]:
 def _undone(attempt: StepOwner, effect: Effect) -> tuple[Operation, ...]:
     step = attempt.journal.by_effect(effect.effect_id)
     done = WriteEffect(replace(effect, state=_S.COMPENSATED))
-    if step is None or attempt.undoing is None:  # while the task goes on, the step fails: it is not to be done anew
+    if step is None or attempt.undoing is None:  # while the task continues, the step fails: it must not be done again
         return (done,)
     return WriteStep(replace(step, undone_at=attempt.services.time.now())), done
 
@@ -329,14 +329,14 @@ async def _ask_about_undo(attempt: StepOwner, effect: Effect, error: Exception) 
     question = replace(question, question=f"Step {effect.step_key!r} of {attempt.task.name!r} was not undone: {note}")
     waiting = _line(attempt, _decision_key(effect), StepState.PENDING)
     operations: list[Operation] = [WriteEffect(stuck), OpenApproval(question), WriteStep(waiting)]
-    if attempt.journal.get(_undo_key(effect)) is None:  # it could not even be called
+    if attempt.journal.get(_undo_key(effect)) is None:  # the compensation could not be called
         operations.append(WriteStep(_line(attempt, _undo_key(effect), StepState.FAILED)))
     await attempt.outbox.commit(*operations)
     log.needs_human(attempt.task, stuck)
 
 
 async def _until_undone(attempt: StepOwner, effect: Effect) -> None:
-    """Wait for a person to decide about an undo that failed, and do as they say."""
+    """Wait for a person's decision about an undo that failed, and follow it."""
     while True:
         waiting = _line(attempt, _decision_key(effect), StepState.PENDING)
         standing = await doubt.ask_person(attempt, attempt.intents.effects[effect.effect_id], waiting, _ABOUT_AN_UNDO)
@@ -345,18 +345,18 @@ async def _until_undone(attempt: StepOwner, effect: Effect) -> None:
 
 
 def _decision_key(effect: Effect) -> str:
-    """Return the key of the line that is pending while a person has not decided, or nobody went by what they said."""
+    """Return the key of the line that is pending until a person has decided and a worker has followed the decision."""
     return f"{_undo_key(effect)}:decision"
 
 
 def _line(attempt: StepOwner, key: str, state: StepState) -> Step:
-    """Return a line of the journal of the undoing itself."""
+    """Return a line of the journal for the saga itself."""
     now = attempt.services.time.now()
     return journal_line(attempt, key, "undo", attempt.journal.get(key), state=state, started_at=now)
 
 
-def _tidied(attempt: StepOwner) -> list[Operation]:
-    """Return what follows from people's decisions: lines of steps they undid by hand, and undos nobody doubts now."""
+def _follow_ups(attempt: StepOwner) -> list[Operation]:
+    """Return what follows from people's decisions: lines of steps undone by hand, and undos no longer in doubt."""
     operations: list[Operation] = []
     for effect in attempt.intents.effects.values():
         if effect.state not in {_S.COMPENSATED, _S.ABANDONED}:
@@ -373,9 +373,9 @@ def _tidied(attempt: StepOwner) -> list[Operation]:
 
 
 def _is_undone_since(attempt: StepOwner, effect: Effect, marker: Step) -> bool:
-    """Say whether an effect was undone this time, and not before the task was revived."""
+    """Return whether an effect was undone by this saga, and not before the task was revived."""
     step = attempt.journal.by_effect(effect.effect_id)
-    if effect.state is not _S.COMPENSATED or step is None:  # its line tells of the one that was done after it
+    if effect.state is not _S.COMPENSATED or step is None:  # its line now belongs to a later effect
         return False
     return step.undone_at is None or marker.started_at is None or step.undone_at >= marker.started_at
 
@@ -392,4 +392,4 @@ async def _end(attempt: Undoer, marker: Step) -> None:
         result=how["result"],
         feedback=how["feedback"],
     )
-    await attempt.finish(*_tidied(attempt), WriteStep(over), RequireUndo(required=False), ending)
+    await attempt.finish(*_follow_ups(attempt), WriteStep(over), RequireUndo(required=False), ending)

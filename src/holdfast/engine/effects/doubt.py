@@ -1,4 +1,4 @@
-"""Clearing up an effect in doubt: wait until it has settled, look at what is known, ask the tool, ask a person."""
+"""Resolving an effect in doubt: wait until it has settled, read late reports, ask its reconcile, ask a person."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 
 ASKING_THE_TOOL = Retry(max_attempts=5, initial=0.5, factor=3.0, max_delay=30.0, jitter="none")
-"""A reconcile that raises is asked again a few times before a person is: it only looks."""
+"""A reconcile that raises is called again a few times before a person is asked: it only reads."""
 
 UNDO = "undo"
 """The kind of step that undoes another."""
@@ -41,23 +41,23 @@ DOUBT = "doubt"
 """The kind of approval that asks a person about an effect."""
 
 MOST_OPEN = 10_000
-"""Questions of one task that are looked through for the one about an effect."""
+"""The number of open questions of one task that are searched for the one about an effect."""
 
 ASKED_EARLY = "its process is gone, so reconcile was asked at once"
 """Part of the note of an effect whose call has not settled: reconcile did not find that it happened."""
 
 NO_RECONCILE = "its step names no reconcile="
-"""Part of the note of an effect that only a person can say something about."""
+"""Part of the note of an effect that only a person can resolve."""
 
-LOST = "its worker was lost before it could tell"
-"""The note of an effect whose worker did not live to say what became of the call."""
+LOST = "its worker was lost before it could report"
+"""The note of an effect whose worker died before it recorded the outcome of the call."""
 
 _S = EffectState
 _ABOUT_A_CALL = (Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON)
 
 
 class UnclearStep(Protocol):
-    """A ``once`` step of which it is not known whether its call was made."""
+    """A ``once`` step whose outcome is not known."""
 
     @property
     def attempt(self) -> StepOwner:
@@ -69,7 +69,7 @@ class UnclearStep(Protocol):
 
     @property
     def terms(self) -> Terms:
-        """How it may be asked about, and undone."""
+        """How it is reconciled, and undone."""
 
     @property
     def line(self) -> StepLine:
@@ -81,20 +81,20 @@ class UnclearStep(Protocol):
 
     @property
     def effect(self) -> Effect | None:
-        """How it stands."""
+        """Its effect."""
 
     def arguments_to_call_with(self) -> tuple[Any, ...]:
-        """Return the arguments as they were written down."""
+        """Return the arguments as they were recorded."""
 
     def forget_error(self) -> None:
-        """It does not count any more that the call raised."""
+        """Forget the error of the call: it does not count any more."""
 
     async def move(self, before: Effect, after: Effect, /) -> Effect:
-        """Record what was found out; return how it stands then."""
+        """Record what was found out; return the effect as it is then."""
 
 
 async def find_out(step: UnclearStep) -> Effect:
-    """Return how an effect that was armed or in doubt stands now: done, intended again, or as a person decided."""
+    """Resolve an effect that was armed or in doubt. Return it as done, intended again, or as a person decided."""
     effect, attempt = step.effect, step.attempt
     assert effect is not None  # noqa: S101 - without one there is no doubt
     if effect.state in {_S.ARMED, _S.IN_DOUBT}:
@@ -118,18 +118,18 @@ async def _pause(step: UnclearStep, until: datetime) -> None:
 
 
 async def _look_early(step: UnclearStep, effect: Effect) -> Effect:
-    """Ask the tool at once where the process that made the call is proven to be gone; note what it says.
+    """Ask reconcile at once if the process that made the call is proven to be gone; note the answer.
 
     The end of a process is not the end of its call, which may still be under way at its receiver. So only Happened
-    counts; anything else is asked again when the call has settled.
+    counts; otherwise reconcile is asked again when the call has settled.
     """
     outcome: Outcome | None = None
     if not _is_settled(step, effect) and await _is_caller_gone(step.attempt, effect):
         outcome = await late_evidence.happened(step.attempt, effect, step.returns)
         if outcome is None and step.terms.reconcile is not None:
             outcome = await _reconcile(step, effect, tries=1)
-    if effect.state is _S.ARMED:  # by an attempt that did not live to say what became of it
-        # In one Commit with the note: as soon as it is in doubt a person may decide, and would be overwritten.
+    if effect.state is _S.ARMED:  # by an attempt that died before it recorded the outcome
+        # State and note in one Commit: a person may decide once it is in doubt, and a later note would overwrite that.
         effect = await step.move(effect, replace(effect, state=_S.IN_DOUBT, note=_lost(step, effect, outcome)))
     if effect.state is _S.IN_DOUBT and isinstance(outcome, Happened):
         return await _take_for_done(step, effect, outcome.result)
@@ -141,21 +141,21 @@ def _is_settled(step: UnclearStep, effect: Effect) -> bool:
 
 
 def _lost(step: UnclearStep, effect: Effect, outcome: Outcome | None) -> str:
-    """Return the note that people read while they wait until a call has settled that no worker knows the end of."""
+    """Return the note that people read until the call has settled: its worker was lost."""
     if _is_settled(step, effect):
         return LOST
     match outcome:
         case Absent():
             return f"{LOST}; {ASKED_EARLY}: it did not happen so far"
         case Unknown(why):
-            return storable(f"{LOST}; {ASKED_EARLY}: it could not tell" + (f" ({why})" if why else ""), 1000)
+            return storable(f"{LOST}; {ASKED_EARLY}: it does not know" + (f" ({why})" if why else ""), 1000)
         case None if step.terms.reconcile is None:
             return f"{LOST}; {NO_RECONCILE}"
     return LOST
 
 
 async def _is_caller_gone(attempt: StepOwner, effect: Effect) -> bool:
-    """Say whether the process of the worker that made the call is proven to be over."""
+    """Return whether the process of the worker that made the call is proven to be over."""
     history = await insist(lambda: attempt.services.store.history(attempt.task.id))
     callers = {one.actor for one in history if one.fence == effect.fence and one.to_state is TaskState.RUNNING}
     workers = await insist(attempt.services.store.workers)
@@ -163,7 +163,7 @@ async def _is_caller_gone(attempt: StepOwner, effect: Effect) -> bool:
 
 
 async def _until_settled(step: UnclearStep, effect: Effect) -> Effect:
-    """Wait until the call has settled, or until a person has decided before that."""
+    """Wait until the call has settled, or until a person decides before that."""
     at, attempt = effect.settle_at, step.attempt
     if at is None:
         return effect
@@ -175,7 +175,7 @@ async def _until_settled(step: UnclearStep, effect: Effect) -> Effect:
 
     line = step.line.written(attempt.task, StepState.PENDING, error=step.line.error, retry_at=at).step
     wait = UntilTime(key=line.key, at=at)
-    standing = await attempt.residence.lot().park((wait,), line, (f"task:{attempt.task.id}",), look)
+    standing = await attempt.residence.parking_lot().park((wait,), line, (f"task:{attempt.task.id}",), look)
     if standing.state is not effect.state:
         step.forget_error()
     return standing
@@ -186,7 +186,7 @@ async def _until_settled(step: UnclearStep, effect: Effect) -> Effect:
 
 async def _take_for_done(step: UnclearStep, effect: Effect, result: object) -> Effect:
     try:
-        body = canonical(to_json(result, step.returns, name="what reconcile says that the result was"))
+        body = canonical(to_json(result, step.returns, name="the result that reconcile returned"))
     except CodecError as error:
         step.forget_error()
         return await step.move(effect, replace(effect, state=_S.NEEDS_HUMAN, note=storable(str(error), 1000)))
@@ -194,7 +194,7 @@ async def _take_for_done(step: UnclearStep, effect: Effect, result: object) -> E
 
 
 def _before_settling(effect: Effect) -> str:
-    """Return the note of an effect without what was only true until the call had settled."""
+    """Return the note of an effect without the parts that were only true until the call had settled."""
     return (effect.note or "").partition(f"; {ASKED_EARLY}")[0].partition(f"; {NO_RECONCILE}")[0]
 
 
@@ -205,8 +205,8 @@ async def _settle(step: UnclearStep, effect: Effect) -> Effect:
         case Absent():
             return await step.move(effect, replace(effect, state=_S.INTENDED))
         case Unknown(why) if step.call.kind == UNDO:
-            # The question to a person is whether the step was undone, and the other steps do not wait for the answer.
-            failure = Failure(type_name="in doubt", message=f"nobody knows whether it happened: {why}")
+            # A person is asked whether the step was undone, and the other steps do not wait for the answer.
+            failure = Failure(type_name="in doubt", message=f"it is not known whether it happened: {why}")
             raise StepFailed(failure, step=step.call.key)
         case Unknown(why):
             step.forget_error()
@@ -215,15 +215,15 @@ async def _settle(step: UnclearStep, effect: Effect) -> Effect:
 
 
 async def _look(step: UnclearStep, effect: Effect) -> Outcome:
-    """Find out by what was reported, then by the tool's own reconcile."""
-    told = await late_evidence.happened(step.attempt, effect, step.returns)
-    if told is not None:
-        return told
+    """Find out what happened: from late reports, then from the step's own reconcile."""
+    reported = await late_evidence.happened(step.attempt, effect, step.returns)
+    if reported is not None:
+        return reported
     if (why := step.call.why_unfit()) is not None:
-        return Unknown(why)  # nor could its reconcile be asked about these arguments
+        return Unknown(why)  # its reconcile could not be called with these arguments, either
     if step.terms.reconcile is None:
         return Unknown(NO_RECONCILE)
-    # Looked at first: a thread may act, and come to its end, while the tool is being asked.
+    # Read this first: the thread may act, and end, while reconcile is under way.
     thread = await late_evidence.thread_of(step.attempt, effect)
     if thread.ended_at is not None:
         await _pause(step, thread.ended_at + timedelta(seconds=step.terms.settle))
@@ -243,7 +243,7 @@ async def _reconcile(step: UnclearStep, effect: Effect, *, tries: int = ASKING_T
         await attempt.check()
         try:
             outcome = await _ask_tool(step, effect)
-        except BaseException as error:  # noqa: BLE001 - it could not tell
+        except BaseException as error:  # noqa: BLE001 - a failed reconcile answers nothing
             raised = raised_by_code(as_failure(error, branch))
             failed += 1
             why = f"reconcile raised {type(raised).__name__}: {raised}"
@@ -269,7 +269,7 @@ async def _ask_tool(step: UnclearStep, effect: Effect) -> Any:  # noqa: ANN401
         return await answer if inspect.isawaitable(answer) else answer
 
     seconds = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
-    with attempt.under_way.busy():  # while it asks, the task is not taken off its worker
+    with attempt.under_way.busy():  # the task must not be taken off its worker meanwhile
         return await within(attempt, call, seconds, attempt.services.time.now(), ask)
 
 
@@ -278,7 +278,7 @@ def _decisions(step: UnclearStep) -> tuple[Decision, ...]:
 
 
 async def ask_person(attempt: StepOwner, effect: Effect, waiting: Step, decisions: tuple[Decision, ...]) -> Effect:
-    """Have a person decide; return how the effect stands then. ``waiting`` is the line of the journal that waits."""
+    """Wait for a person's decision; return the effect as it is then. ``waiting`` is the pending line of the journal."""
     store = attempt.services.store
     open_one = await _open_question(attempt, effect)
     if open_one is None:
@@ -287,7 +287,7 @@ async def ask_person(attempt: StepOwner, effect: Effect, waiting: Step, decision
             return standing  # the question was open when this attempt began, and has been decided since
         open_one = question_about(attempt, effect, decisions)
         try:
-            # With the effect as it is known here: somebody may have decided since, and nobody would answer this one.
+            # With the effect as known here: if a decision came meanwhile, the store refuses this needless question.
             await attempt.outbox.commit_surely(WriteEffect(effect), OpenApproval(open_one))
         except Conflict:
             return await read_again(attempt, effect)
@@ -300,12 +300,12 @@ async def ask_person(attempt: StepOwner, effect: Effect, waiting: Step, decision
         return None if approval.state is ApprovalState.OPEN else approval
 
     waits = (UntilDecided(key=waiting.key, approval_id=open_one.id),)
-    await attempt.residence.lot().park(waits, waiting, (f"task:{attempt.task.id}",), look)
+    await attempt.residence.parking_lot().park(waits, waiting, (f"task:{attempt.task.id}",), look)
     return await read_again(attempt, effect)
 
 
 async def _open_question(attempt: StepOwner, effect: Effect) -> Approval | None:
-    """Return the question about this effect that is still open; one that was closed with its task asks nobody."""
+    """Return the open question about this effect. A question that was closed with its task does not count."""
     listed = await insist(
         lambda: attempt.services.store.approvals(task_id=attempt.task.id, states={ApprovalState.OPEN}, limit=MOST_OPEN)
     )
@@ -313,12 +313,12 @@ async def _open_question(attempt: StepOwner, effect: Effect) -> Approval | None:
 
 
 def effect_asked_about(approval: Approval) -> str | None:
-    """Return the effect a question is about; None for an approval of another kind."""
+    """Return the id of the effect that a question is about; None for an approval of another kind."""
     return str(parse(approval.arguments_bytes)["effect_id"]) if approval.kind == DOUBT else None
 
 
 def question_about(attempt: StepOwner, effect: Effect, decisions: tuple[Decision, ...]) -> Approval:
-    """Return the question to a person: what was called, with what, and what can be decided."""
+    """Return the question to a person: the call, its arguments, and the possible decisions."""
     about: dict[str, JsonValue] = {
         "effect_id": effect.effect_id,
         "step": effect.step_key,
@@ -327,7 +327,7 @@ def question_about(attempt: StepOwner, effect: Effect, decisions: tuple[Decision
     }
     try:
         body = canonical(about)
-    except CodecError:  # too deep, or too much, inside of a question
+    except CodecError:  # too deep or too large for a question
         body = canonical({**about, "arguments": f"{len(effect.arguments)} bytes, not shown here"})
     return Approval(
         task_id=attempt.task.id,
@@ -349,7 +349,7 @@ def arguments_for_people(effect: Effect) -> JsonValue:
 
 
 async def read_again(attempt: StepOwner, effect: Effect) -> Effect:
-    """Return the effect as it is stored now: somebody else has moved it."""
+    """Return the effect as it is stored now: a person or a late report may have changed it."""
     [found] = await insist(lambda: attempt.services.store.effects(task_id=attempt.task.id, effect_id=effect.effect_id))
     attempt.intents.effects[found.effect_id] = found
     return found

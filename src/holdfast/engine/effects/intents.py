@@ -1,4 +1,4 @@
-"""The effects of one attempt: how each stands, which were armed here, and what code goes with them."""
+"""The effects of one attempt: their records, which of them it armed, and the code that belongs to them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _S = EffectState
 
 
 class Intents:
-    """What an attempt knows of its task's effects. Armed counts only if it was armed by this very attempt."""
+    """What an attempt knows of its task's effects. An effect counts as armed only if this attempt armed it."""
 
     __slots__ = ("_armed", "_dispatched", "_taken_back", "calls", "carried", "effects")
 
     def __init__(self) -> None:
         """Start without any: most tasks never have one."""
         self.effects: dict[str, Effect] = {}
-        """As they are stored, by id."""
+        """The stored effects, by id."""
         self.carried: dict[str, Effect] = {}
-        """Armed by the Commit of an earlier step, for a call that comes next."""
+        """Effects armed by the Commit of an earlier step, for calls that come next."""
         self.calls: dict[str, Call] = {}
-        """The code's own steps, by key: how to ask about them and how to undo them."""
+        """The code's own steps, by key: how to reconcile them and how to undo them."""
         self._armed: set[str] = set()
         self._dispatched: set[tuple[str, int]] = set()
         self._taken_back: set[tuple[str, int]] = set()
 
     def note(self, effect: Effect) -> None:
-        """Remember what was just stored by this attempt."""
+        """Remember an effect that this attempt has just stored."""
         self.effects[effect.effect_id] = effect
         if effect.state is _S.ARMED:
             self._armed.add(effect.effect_id)
@@ -38,10 +38,10 @@ class Intents:
             self._armed.discard(effect.effect_id)
 
     def dispatch(self, effect: Effect) -> bool:
-        """Note, right before it is made, that a call may have been made; False: it was taken back meanwhile.
+        """Note, right before a call, that it may have been made. Return False if it was taken back meanwhile.
 
-        Asked in the thread of a blocking call, while the loop may be taking it back. Each of the two first says what it
-        is about to do and then looks at what the other one said: at least one of them sees it.
+        A blocking call runs this in its thread, while the event loop may take the call back. Each side first records
+        what it is about to do, and then reads the record of the other side. So at least one of them sees the other.
         """
         call = (effect.effect_id, effect.attempt)
         self._dispatched.add(call)
@@ -51,17 +51,17 @@ class Intents:
         return True
 
     def _take_back(self, effect: Effect) -> bool:
-        """Have a call not made any more; False if it may have been made."""
+        """Prevent a call; return False if it may have been made already."""
         call = (effect.effect_id, effect.attempt)
         self._taken_back.add(call)
         return call not in self._dispatched
 
     def was_dispatched(self, effect: Effect) -> bool:
-        """Say whether this attempt made the call."""
+        """Return whether this attempt made the call."""
         return (effect.effect_id, effect.attempt) in self._dispatched
 
     def loose_ends(self, concerns: Callable[[str], bool]) -> tuple[Operation, ...]:
-        """Return what has to be written about effects that are not through, of the steps with these keys."""
+        """Return what must be written about unfinished effects of steps whose keys ``concerns`` accepts."""
         operations: list[Operation] = []
         for effect in self.effects.values():
             if effect.state is not _S.ARMED or not concerns(effect.step_key):

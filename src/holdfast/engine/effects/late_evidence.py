@@ -1,7 +1,7 @@
-"""Evidence: what a worker learned of a call after its lease was over, and what such reports say.
+"""Evidence: late reports of what a worker learned about a call after its lease was over.
 
-A late result moves no state by itself: whoever clears up the doubt reads it first. Where the doubt was already cleared
-up, and wrongly so, the report reopens it for a person.
+A late result changes no state by itself: the attempt that resolves the doubt reads it first. If the doubt was already
+resolved wrongly, the report reopens it for a person.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from holdfast.engine.runtime.services import Services
 
 _S = EffectState
-_SAID_IT_DID_NOT = NOT_MADE | {_S.ABANDONED, _S.COMPENSATED}
-"""Standings that a late "it happened" contradicts."""
+_NOT_HAPPENED = NOT_MADE | {_S.ABANDONED, _S.COMPENSATED}
+"""States that a late report of a returned call contradicts."""
 
 RETURNED, RAISED = "returned", "raised"
 
@@ -42,14 +42,14 @@ _LOOK_AGAIN = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one call, told late."""
+    """The outcome of one call, reported late."""
 
     outcome: str
     """returned or raised."""
     attempt: int
     result: JsonValue = None
     error: str = ""
-    """What it raised; or why what it returned could not be kept."""
+    """What it raised; or why its result could not be stored."""
 
     def to_bytes(self) -> bytes:
         """Return it as the body of a piece of evidence."""
@@ -57,7 +57,7 @@ class Report:
 
     @classmethod
     def of(cls, evidence: Evidence) -> Report:
-        """Read a body; of one that somebody else wrote only what fits."""
+        """Read a body. Of a body with another form, only what fits is read."""
         body = parse(evidence.body)
         known = body if isinstance(body, dict) else {}
         return cls(
@@ -72,39 +72,39 @@ class Report:
 
 
 async def happened(attempt: StepOwner, effect: Effect, returns: object) -> Happened | Unknown | None:
-    """Return the result of the call, if a late report says that it returned."""
+    """Return the result of the call, if there is a late report that it returned; otherwise None."""
     for _, report in await _reports(attempt, effect):
         if report.outcome == RETURNED:
             if report.error:
-                return Unknown(f"it did happen, but what it returned cannot be kept: {report.error}")
+                return Unknown(f"it did happen, but its result cannot be stored: {report.error}")
             return Happened(from_json(report.result, returns, name="a reported result"))
     return None
 
 
 async def has_returned_since(attempt: StepOwner, effect: Effect) -> bool:
-    """Say whether a late report came after the effect was settled: whoever settled it knew of those before."""
+    """Return whether a late report came after the last change of the effect: earlier reports were known by then."""
     return any(
-        report.outcome == RETURNED and (effect.updated_at is None or told.at is None or told.at > effect.updated_at)
-        for told, report in await _reports(attempt, effect)
+        report.outcome == RETURNED and (effect.updated_at is None or found.at is None or found.at > effect.updated_at)
+        for found, report in await _reports(attempt, effect)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """What is known of the thread a call runs in: no timeout stops it."""
+    """What is known about the thread of a call. No timeout stops a thread."""
 
     may_go_on: bool
     ended_at: datetime | None = None
-    """When that was told, if it was told."""
+    """When its end was reported, if it was."""
 
 
 async def thread_of(attempt: StepOwner, effect: Effect) -> Thread:
     """Return whether the call may still be under way in a thread."""
     if effect.thread_of is None:
         return Thread(may_go_on=False)
-    for told, report in await _reports(attempt, effect):
-        if told.fence == effect.fence and report.attempt == effect.attempt:
-            return Thread(may_go_on=False, ended_at=told.at)
+    for found, report in await _reports(attempt, effect):
+        if found.fence == effect.fence and report.attempt == effect.attempt:
+            return Thread(may_go_on=False, ended_at=found.at)
     workers = await insist(attempt.services.store.workers)
     return Thread(may_go_on=not attempt.services.is_gone(effect.thread_of, workers))
 
@@ -114,55 +114,55 @@ async def _reports(attempt: StepOwner, effect: Effect) -> list[tuple[Evidence, R
     return [(one, Report.of(one)) for one in evidence]
 
 
-# Telling
+# Reporting
 
 
 async def returned(attempt: StepOwner, effect: Effect, value: object, returns: object) -> None:
-    """Report that the call returned this, after the attempt it was made for was over."""
+    """Report that the call returned this value, after its attempt was over."""
     if inspect.isawaitable(value):  # a blocking function left the rest to the loop
-        telling = asyncio.current_task()
+        reporter = asyncio.current_task()
         try:
             value = await value
         except BaseException as error:  # noqa: BLE001 - it becomes evidence
-            await _tell(attempt, effect, _raised(effect, as_failure(error, telling)))
+            await _store(attempt, effect, _raised(effect, as_failure(error, reporter)))
             return
     try:
         report = Report(RETURNED, effect.attempt, result=to_json(value, returns, name="a late result"))
     except CodecError as error:
         report = Report(RETURNED, effect.attempt, error=storable(f"{value!r}: {error}", 1000))
-    await _tell(attempt, effect, report)
+    await _store(attempt, effect, report)
 
 
 def when_over(
     attempt: StepOwner, call: asyncio.Task[Any], effect: Effect, returns: object, *, is_over: Callable[[], bool]
 ) -> None:
-    """Report how a call ends that nobody waits for any more, unless it is stopped.
+    """Report how a call ends that its attempt no longer waits for, unless it is cancelled.
 
-    ``is_over``: whether the function has come to its end. One in a thread outlives its timeout; ``late`` tells then.
+    ``is_over`` returns whether the function has ended. In a thread it may outlive its timeout; then ``late`` reports.
     """
 
-    def tell(over: asyncio.Task[Any]) -> None:
+    def report_end(over: asyncio.Task[Any]) -> None:
         error = None if over.cancelled() else over.exception()
         if not over.cancelled() and is_over():
             _report(attempt, effect, returns, None if error else over.result(), error)
 
-    call.add_done_callback(tell)
+    call.add_done_callback(report_end)
     attempt.services.keep(call)
 
 
 def late(attempt: StepOwner, effect: Effect, returns: object) -> Late:
-    """Return what is to be told when an abandoned thread has come to its end."""
+    """Return a function that reports the end of an abandoned thread."""
     return lambda result, error: _report(attempt, effect, returns, result, error)
 
 
 def _report(attempt: StepOwner, effect: Effect, returns: object, value: object, error: BaseException | None) -> None:
     if error is None:
-        telling = returned(attempt, effect, value, returns)
+        reporting = returned(attempt, effect, value, returns)
     elif attempt.intents.was_dispatched(effect):
-        telling = _tell(attempt, effect, _raised(effect, error))
+        reporting = _store(attempt, effect, _raised(effect, error))
     else:
         return
-    if not attempt.services.start(telling):
+    if not attempt.services.start(reporting):
         log.cannot_report(attempt.task, effect.step_key, "it ended after the store was closed")
         drop(value)
 
@@ -172,7 +172,7 @@ def _raised(effect: Effect, error: BaseException) -> Report:
     return Report(RAISED, effect.attempt, error=storable(f"{type(error).__name__}: {error}", 1000))
 
 
-async def _tell(attempt: StepOwner, effect: Effect, report: Report) -> None:
+async def _store(attempt: StepOwner, effect: Effect, report: Report) -> None:
     services, task = attempt.services, attempt.task
     evidence = Evidence(task_id=task.id, effect_id=effect.effect_id, fence=effect.fence, body=report.to_bytes())
     try:
@@ -185,7 +185,7 @@ async def _tell(attempt: StepOwner, effect: Effect, report: Report) -> None:
 
 
 async def _contradict(services: Services, task_id: str, reported: Effect) -> None:
-    """Reopen what was settled on the assumption that this call had not happened."""
+    """Reopen an effect that was resolved on the assumption that this call had not happened."""
     while True:
         found = await insist(lambda: services.store.effects(task_id=task_id, effect_id=reported.effect_id))
         task = await insist(lambda: services.store.get(task_id))
@@ -194,9 +194,9 @@ async def _contradict(services: Services, task_id: str, reported: Effect) -> Non
         [now] = found
         is_another_call = (now.fence, now.attempt) != (reported.fence, reported.attempt)
         if now.state is _S.ARMED and is_another_call:
-            await services.alarms.sleep(_LOOK_AGAIN)  # it is being made again: what that comes to is known soon
+            await services.alarms.sleep(_LOOK_AGAIN)  # the call is being made again: its outcome is known soon
             continue
-        if now.state not in _SAID_IT_DID_NOT and not (now.state is _S.DONE and is_another_call):
+        if now.state not in _NOT_HAPPENED and not (now.state is _S.DONE and is_another_call):
             return
         if await _reopen(services, now, task):
             log.logger.warning("task %s: step %s happened after all; see hold.doubts()", task_id, reported.step_key)
@@ -204,11 +204,11 @@ async def _contradict(services: Services, task_id: str, reported: Effect) -> Non
 
 
 async def _reopen(services: Services, effect: Effect, task: Task) -> bool:
-    doubtful = replace(effect, state=_S.IN_DOUBT, note="a call that was taken for lost did happen; see the evidence")
+    doubtful = replace(effect, state=_S.IN_DOUBT, note="a call that seemed lost did happen; see the evidence")
     operations = [WriteEffect(doubtful)]
     if effect.state not in NOT_MADE:
-        # Somebody decided otherwise, or it was done again. That is for a person. What was merely not made is cleared up
-        # by whoever was about to make it, and by a person if that is nobody.
+        # It was given up, undone or done again: a person has to decide now. A call that was only not made is resolved
+        # by the attempt that is about to make it, or by a person if there is none.
         operations.append(WriteEffect(replace(doubtful, state=_S.NEEDS_HUMAN)))
     reopen = Commit(
         task_id=task.id, guard=Expect(revision=task.revision), operations=tuple(operations), actor="late report"

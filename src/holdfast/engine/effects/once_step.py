@@ -1,9 +1,9 @@
 """Doing a step that must never be done blindly twice: arm, check, dispatch, record.
 
-    look up -> (done: replay) -> (in doubt: find out) -> ask leave -> arm -> last check -> call -> record
+    look up -> (done: replay) -> (in doubt: find out) -> get approval -> arm -> last check -> call -> record
 
-The armed intent, with the exact arguments, is durable before the call. Whatever happens then, somebody can see that the
-call may have been made. Only a proof that nothing happened lets it be made again without asking anybody.
+The armed intent, with the exact arguments, is durable before the call. So the store always shows that the call may have
+been made. Only a proof that nothing happened allows another call without asking a person.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from holdfast.model.step import StepState
 DISPATCH_WITHIN = 1.0
 """Seconds between the arming of an effect and the last moment at which it may be dispatched.
 
-Short, because a take-over has to wait for its end. Should the store take longer to answer, it is armed again, for
-longer.
+Short, because a take-over has to wait until this time is over. If the store takes longer to answer, the effect is armed
+again, with more time.
 """
 
 _S = EffectState
@@ -58,7 +58,7 @@ _OVER_FOR_GOOD = frozenset({_S.ABANDONED, _S.COMPENSATED})
 
 
 class NotDispatched(Exception):
-    """The last check did not pass: nothing was called. A signal, seen by nobody outside."""
+    """The last check did not pass: nothing was called. A signal for this module only."""
 
 
 class Made:
@@ -72,7 +72,7 @@ class Made:
 
 
 async def run_once(attempt: StepOwner, call: Call, terms: Terms) -> Any:  # noqa: ANN401
-    """Return the recorded result, or make the call if it certainly was not made, and record what became of it."""
+    """Return the recorded result; or make the call if it certainly was not made, and record its outcome."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
     attempt.discovery.announce(call)
@@ -86,9 +86,9 @@ class OnceStep:
     """One ``once`` step of one attempt."""
 
     def __init__(self, attempt: StepOwner, call: Call, terms: Terms) -> None:
-        """Look up how it stands."""
+        """Look up its records."""
         self.arguments = arguments_of(call)
-        # What is written down, asked about and called is one and the same, whatever becomes of the caller's objects.
+        # A copy: the record, the question and the call have the same arguments, even if the caller changes its objects.
         call = replace(call, args=deepcopy(call.args), is_fixed=True)
         self.attempt, self.call, self.terms = attempt, call, terms
         self._known = describe(call.function)
@@ -99,22 +99,22 @@ class OnceStep:
         self.line: StepLine = begin(attempt, call, self.recorded, digest(self.arguments))
         self.line.effect_id = self._id
         if self.recorded is not None and self.recorded.state is StepState.RUNNING:
-            self.line.began = self.recorded.started_at  # when it was armed, which may have been by the step before it
-        # It counts the calls, not the looks at it.
+            self.line.began = self.recorded.started_at  # when it was armed, perhaps by the step before it
+        # The line counts the calls, not the attempts that only looked up the step.
         self.line.attempts = 1 if self.recorded is None else self.recorded.attempts
         self._tries = () if self.recorded is None or self.recorded.undone_at is not None else tries_of(self.recorded)
         self._ended_by = () if self.recorded is None else failure_of(self.recorded).steps
-        """The steps inside it that its last call failed by: the next call does them again."""
+        """The steps inside it that made its last call fail: the next call does them again."""
         self._patience = DISPATCH_WITHIN
         self._is_over = True
-        """Whether the function has returned: one in a thread may outlive its timeout."""
+        """Whether the function has returned: in a thread it may outlive its timeout."""
         self._answered = False
-        """Whether the function itself raised. A call that we ended says nothing, whatever its timeout is called."""
+        """Whether the function itself raised. If the engine ended the call, its error proves nothing."""
 
     # The run, as a sentence
 
     async def run(self) -> Any:  # noqa: ANN401
-        """Go from standing to standing until the step has a result, or none ever will."""
+        """Move the effect from state to state, until the step has a result or has failed for good."""
         recorded = self.recorded
         if recorded is not None and recorded.state is StepState.FAILED:
             await self.attempt.discovery.let_branches_pass()
@@ -135,7 +135,7 @@ class OnceStep:
         return self.effect is None or self.effect.state in NOT_MADE
 
     async def _go_on(self) -> Made | None:
-        """Do what its standing asks for; the result, if that is known then."""
+        """Do what the state of its effect requires; return the result, if it is known then."""
         effect = self.effect
         if effect is not None and effect.state is _S.DONE:
             return Made(await self._adopt(effect))
@@ -156,7 +156,7 @@ class OnceStep:
             line = self.line.written(self.attempt.task, StepState.PENDING, error=self.line.error, retry_at=until)
             await pause_until(self.attempt, line.step, until)
         if self.effect is not None and await late_evidence.has_returned_since(self.attempt, self.effect):
-            # It was found not to have happened, and then a late report came.
+            # The call was found absent, and then a late report arrived.
             await self._write(replace(self.effect, state=_S.IN_DOUBT, note="reported late: it did happen"))
             return None
         if self._error is not None:
@@ -165,9 +165,9 @@ class OnceStep:
         if self._needs_approval and (why := self.call.why_unfit()) is not None:
             await self._have_person_decide(why)
             return None
-        approval_id = await self._obtain_leave()
-        with self.attempt.under_way.busy():  # from here until its outcome is known the task stays on its worker
-            await self.attempt.check()  # and has a slot: it may have come to rest while leave was obtained
+        approval_id = await self._obtain_approval()
+        with self.attempt.under_way.busy():  # the task stays on its worker until the outcome is known
+            await self.attempt.check()  # it needs a slot again, if it rested while it waited for the approval
             armed = await self._arm(approval_id)
             if armed is None:
                 return None
@@ -182,9 +182,9 @@ class OnceStep:
         return self.terms.ask is not None or (self.effect is not None and self.effect.approval_id is not None)
 
     async def _have_person_decide(self, why: str) -> None:
-        """Leave a call to a person that was approved and cannot be made as it was written down.
+        """Let a person decide about an approved call that cannot be made with the recorded arguments.
 
-        It is not made in any other way. Where no approval is needed, the function is called, which says that it cannot.
+        It is not made in any other way. If no approval is needed, the function is called, and raises an error itself.
         """
         attempt, standing = self.attempt, self.effect
         await approval.withdraw(attempt, self._id, why)
@@ -194,7 +194,7 @@ class OnceStep:
             standing = replace(armed, state=_S.INTENDED, dispatch_by=None, settle_at=None)
             operations.append(WriteEffect(standing))
             if standing.compensable and not attempt.outbox.must_undo:
-                operations.append(RequireUndo(required=True))  # a person may say that it happened
+                operations.append(RequireUndo(required=True))  # a person may decide that it happened
         for state in (_S.IN_DOUBT, _S.NEEDS_HUMAN):
             standing = replace(standing, state=state, note=storable(f"it was not called: {why}", 1000))
             operations.append(WriteEffect(standing))
@@ -206,7 +206,7 @@ class OnceStep:
             standing = await doubt.read_again(attempt, self.effect)
         self.effect = standing
 
-    async def _obtain_leave(self) -> str | None:
+    async def _obtain_approval(self) -> str | None:
         if self.terms.ask is None:
             return None
         return await approval.obtain(self.attempt, self.call.key, self._id, self.terms.ask, self.arguments)
@@ -214,7 +214,7 @@ class OnceStep:
     # Making the call
 
     async def _arm(self, approval_id: str | None) -> Effect | None:
-        """Write down what is about to be called; return when that is durable. None: it does not stand as it did."""
+        """Make the intent of the call durable and return it. None: the effect was changed meanwhile."""
         attempt, before = self.attempt, self.effect
         carried = attempt.intents.carried.pop(self._id, None)
         is_durable = carried is not None and attempt.intents.effects.get(self._id) is carried
@@ -251,16 +251,16 @@ class OnceStep:
         )
         operations += self.attempt.under_way.reopening(self.call, self._ended_by)
         if armed.compensable and not self.attempt.outbox.must_undo:
-            operations.append(RequireUndo(required=True))  # now: whether it happened may only be known too late
+            operations.append(RequireUndo(required=True))  # now: when the outcome is known, it may be too late
         return operations
 
     async def _has_moved(self, before: Effect) -> bool:
-        """Look whether somebody else, such as a late report, has moved the effect since."""
+        """Return whether a person or a late report has changed the state of the effect since."""
         self.effect = await doubt.read_again(self.attempt, before)
         return self.effect.state is not before.state
 
     def _is_mine(self, carried: Effect) -> bool:
-        """Say whether an intent that rode in an earlier Commit is this very call's."""
+        """Return whether an intent from the Commit of an earlier step belongs to exactly this call."""
         wanted = arming(self.attempt, self.call, self._id, self.arguments, patience=0)
         return (
             carried.arguments_hash == wanted.arguments_hash
@@ -271,7 +271,7 @@ class OnceStep:
         )
 
     async def _try(self, armed: Effect) -> Made | Exception | None:
-        """Dispatch it and record the result, or return what it raised. None: it was not dispatched."""
+        """Dispatch the call and record its result, or return what it raised. None: it was not dispatched."""
         try:
             value = await self._dispatch(armed)
             output, value = recordable(self.call, value, self.returns)
@@ -279,7 +279,7 @@ class OnceStep:
             self._patience = min(self._patience * 2, self.attempt.lease.seconds)
             self.effect = replace(armed, state=_S.FAILED)
             return None
-        except Exception as error:  # noqa: BLE001 - what it proves decides what it means
+        except Exception as error:  # noqa: BLE001 - the caller decides what the error proves
             return error
         now = self.attempt.services.time.now()
         done = replace(armed, state=_S.DONE)
@@ -288,17 +288,17 @@ class OnceStep:
             await self.attempt.outbox.commit_surely(written, WriteEffect(done), *self.call.consequences(value))
         except (Unwind, asyncio.CancelledError):
             if self.attempt.intents.effects.get(self._id) is not done:
-                # The lease is over. What is known is worth knowing, but decides nothing.
+                # The lease is over. The result is stored as evidence, but changes no state.
                 await late_evidence.returned(self.attempt, armed, value, self.returns)
             raise
         return Made(self.call.over_with(value))
 
     def arguments_to_call_with(self) -> tuple[Any, ...]:
-        """Return the arguments as they were written down, whatever was done to those that were handed out before."""
+        """Return the arguments as they were recorded, even if an earlier call changed its copy."""
         return self.call.args_to_call_with()
 
     async def _dispatch(self, armed: Effect) -> Any:  # noqa: ANN401
-        """Make the call in an asyncio task of its own, which can outlive this attempt's interest in it."""
+        """Make the call in an asyncio task of its own, which can outlive this attempt."""
         attempt = self.attempt
         attempt.under_way.begin(self.line)
         job = asyncio.create_task(self._call(armed), name=f"holdfast-effect-{armed.effect_id}")
@@ -321,7 +321,7 @@ class OnceStep:
         CURRENT.set(lambda: armed.effect_id)
         named = {"effect_id": armed.effect_id} if self._known.takes_effect_id else {}
         args = self.arguments_to_call_with()
-        self._answered = False  # what an earlier call said says nothing about this one
+        self._answered = False  # the answer of an earlier call is not the answer of this one
 
         def here() -> Any:  # noqa: ANN401
             try:
@@ -335,13 +335,13 @@ class OnceStep:
                 if self._known.is_async:
                     return await here()
                 late = late_evidence.late(attempt, armed, self.returns)
-                self._is_over = False  # from here on: a thread that has not begun yet cannot be stopped either
+                self._is_over = False  # already here: a thread cannot be stopped, even before it begins
                 value = await attempt.services.threads.run(here, late=late)
                 return await value if inspect.isawaitable(value) else value
             except Exception:
                 self._answered = True
                 raise
-            except BaseException as error:  # noqa: BLE001 - sorted out there
+            except BaseException as error:  # noqa: BLE001 - as_failure decides what it is
                 failure = as_failure(error, job)
                 self._answered = True
                 raise failure from None
@@ -354,15 +354,15 @@ class OnceStep:
                 await attempt.under_way.leave(scope)
 
     def _last_check(self, armed: Effect) -> None:
-        """The last act before the call, with nothing awaited in between.
+        """Check that the call may be made: the last act before the call, without an await in between.
 
-        A process that is frozen between this line and the first byte it sends cannot be caught by any check.
+        No check can catch a process that is frozen between this line and the first byte that it sends.
         """
         attempt = self.attempt
         if attempt.over or attempt.stopping is not None or armed.fence != attempt.task.fence:
             raise NotDispatched
         if SCOPE.get(attempt.scope).has_ended:
-            raise NotDispatched  # of a try that is over: the next one makes the call
+            raise NotDispatched  # the try around it is over: the next try makes the call
         if not attempt.lease.holds:
             raise NotDispatched
         if attempt.is_late:
@@ -371,17 +371,17 @@ class OnceStep:
             raise NotDispatched
         try:
             attempt.services.store.check_place()
-        except StoreError as error:  # where it is armed again, the worker hears why
+        except StoreError as error:  # when it is armed again, the store raises the same error to the worker
             raise NotDispatched from error
         if not attempt.intents.dispatch(armed):
             raise NotDispatched
 
-    # What became of it
+    # The outcome
 
     async def _after_error(self, armed: Effect, error: Exception) -> None:
         attempt = self.attempt
         if attempt.over or attempt.stopping is not None:
-            raise Unwind  # an error of a call that was being stopped says nothing
+            raise Unwind  # the error of a call that was being stopped has no meaning
         raised = raised_by_code(error)
         note = storable(f"{type(raised).__name__}: {raised}", 1000)
         author = getattr(attempt.definition.function, "__module__", None) or ""
@@ -390,7 +390,7 @@ class OnceStep:
             self._tries = await after_failure(attempt, self.call, self.line, self._tries, error, WriteEffect(failed))
             return
         now = attempt.services.time.now()
-        settled = now + timedelta(seconds=self.terms.settle)  # the call is over here, and is not sent any more
+        settled = now + timedelta(seconds=self.terms.settle)  # the call is over in this process: nothing more is sent
         failure = replace(Failure.of(error), tries=self._tries, reason=IN_DOUBT, traceback="")
         self._ended_by = failure.steps
         self._error, self.line.error = error, canonical(failure.to_json())
@@ -405,23 +405,23 @@ class OnceStep:
         )
 
     async def _fail(self, error: Exception) -> None:
-        """It raised, and is found not to have happened: a failed try like any other."""
+        """Record a failed try: the call raised, and was found not to have happened."""
         self.forget_error()
         self._tries = await after_failure(self.attempt, self.call, self.line, self._tries, error)
 
     def forget_error(self) -> None:
-        """From here on it does not count that the call raised: its outcome is known, or for a person to say."""
+        """Forget the error of the call: its outcome is known, or a person decides it."""
         self._error = None
         known = Failure(type_name="", message="", tries=self._tries, steps=self._ended_by)
         self.line.error = canonical(known.to_json()) if self._tries or self._ended_by else None
 
     async def _adopt(self, effect: Effect) -> Any:  # noqa: ANN401
-        """It happened, as somebody else found out, or in an earlier round: record it as this step's result."""
+        """Record a call that happened, found out by others or made in an earlier round, as this step's result."""
         attempt, step = self.attempt, self.attempt.journal.by_effect(effect.effect_id)
         if step is not None and step.output is not None:
             output, value = step.output, decode(step.output, self.returns, name=f"step {self.call.key!r}")
         else:
-            value = await self._told(effect)
+            value = await self._given_result(effect)
             output = encode(value, as_type=self.returns, name=f"step {self.call.key!r}")
         if attempt.discovery.is_under_way:
             return value
@@ -430,13 +430,13 @@ class OnceStep:
         await attempt.outbox.commit_surely(written, *self.call.consequences(value))
         return self.call.over_with(value)
 
-    async def _told(self, effect: Effect) -> Any:  # noqa: ANN401
-        """Return the result that somebody else named: plain data becomes what the function would have returned."""
+    async def _given_result(self, effect: Effect) -> Any:  # noqa: ANN401
+        """Return a result that a reconcile or a person gave, converted to what the function would have returned."""
         name = f"result of step {self.call.key!r}"
         value = from_json(parse(effect.result or b"null"), self.returns, name=name)
-        if self.call.told is not None:
-            return await self.call.told(value)
-        with suppress(CodecError):  # it does not fit: then it is what they say
+        if self.call.accept_result is not None:
+            return await self.call.accept_result(value)
+        with suppress(CodecError):  # if it does not fit the type, it is returned as it was given
             return restore(value, self.returns, name=name)
         return value
 
@@ -447,23 +447,24 @@ class OnceStep:
         body = canonical(failure.to_json())
         now = self.attempt.services.time.now()
         if effect.state is _S.COMPENSATED:
-            self.line.undone_at = now  # should somebody bring it back, it is another effect
+            self.line.undone_at = now  # if the task is revived and does it again, that is another effect
         await self.attempt.outbox.commit(
             self.line.written(self.attempt.task, StepState.FAILED, error=body, finished_at=now)
         )
         raise StepFailed(failure, step=self.call.key)
 
     async def _write(self, effect: Effect) -> None:
-        """Record a new standing of the effect, and that the step waits for it to be cleared up."""
+        """Record a new state of the effect, and that the step waits until the doubt is resolved."""
         waiting = self.line.written(self.attempt.task, StepState.PENDING, error=self.line.error)
         await self.attempt.outbox.commit_surely(waiting, WriteEffect(effect))
         self.effect = effect
 
     async def move(self, before: Effect, after: Effect) -> Effect:
-        """Record what was found out; return how it stands then, should a person have decided faster.
+        """Record what was found out; return the effect as it is then. A person may have decided first.
 
-        It is written as it is known here first: from where a person may have moved it, the new standing may be legal.
-        To find out may have taken minutes, so it is looked at again right before: a doubt may follow any decision.
+        Finding out may have taken minutes, so the effect is read again just before: any decision may have come. The
+        Commit first writes the effect as known here: after a person's decision the store then refuses it, even if the
+        new state would be legal.
         """
         standing = await doubt.read_again(self.attempt, before)
         if standing.state is not before.state:
@@ -477,7 +478,7 @@ class OnceStep:
 
 
 def arming(attempt: StepOwner, call: Call, identifier: str, arguments: bytes, *, patience: float) -> Effect:
-    """Return the intent of a call as it is written down right before it."""
+    """Return the intent of a call, to be written right before it."""
     assert call.terms is not None  # noqa: S101 - asked for only of once steps
     dispatch_by = attempt.services.time.now() + timedelta(seconds=patience)
     timeout = DEFAULT_TIMEOUT if call.timeout is None else call.timeout

@@ -1,4 +1,4 @@
-"""How a ``once`` step stands before it does anything: what was recorded, under which effect id, and of which call."""
+"""The records of a ``once`` step before it does anything: its line, its effect id, and its effect."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from holdfast.model.errors import JournalMismatch, StepFailed
 from holdfast.model.step import Step, StepState
 
 IN_DOUBT = "in doubt"
-"""Marks, in a step's line, an error after which nobody knew whether the call had happened."""
+"""Marks, in a step's line, an error that left it unknown whether the call happened."""
 
 _S = EffectState
 _BEGINS_ANEW = NOT_MADE | {_S.COMPENSATED}
-"""How an effect of an earlier round may stand for this round to make one of its own."""
+"""States of an effect of an earlier round after which this round makes an effect of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the journal and the effects say of a step."""
+    """What the journal and the effects contain about a step."""
 
     recorded: Step | None
     """Its line in this round."""
     effect_id: str
     effect: Effect | None
-    """As it is stored; None: there is none yet."""
+    """The stored effect; None: there is none yet."""
     error: Exception | None
-    """What the call raised, while it is in doubt whether it happened, as far as the journal keeps it."""
+    """What the call raised, while it is in doubt, as recorded in the journal."""
 
 
 def look_up(attempt: StepOwner, call: Call, terms: Terms, arguments: bytes) -> Standing:
-    """Return how a step stands. JournalMismatch if what is recorded is, or may be, another call."""
+    """Return the records of a step. Raises JournalMismatch if they are, or may be, of another call."""
     task, recorded = attempt.task, attempt.find(call.key, call.kind)
     if recorded is not None and recorded.undone_at is not None:
-        # Done once more after it was undone: another effect, which owes nothing to the one before.
+        # Done again after an undo: another effect, independent of the first one.
         return Standing(recorded, effect_id(task.id, task.round, call.key, after=recorded.effect_id or ""), None, None)
     if recorded is not None and recorded.effect_id is not None:
         is_carried = recorded.effect_id in attempt.intents.carried
@@ -55,9 +55,9 @@ def look_up(attempt: StepOwner, call: Call, terms: Terms, arguments: bytes) -> S
 
 
 def unsettled_until(attempt: StepOwner, effect: Effect | None, key: str, arguments_hash: str) -> datetime | None:
-    """Return when a call has settled that a person took for absent before: until then it may still take effect.
+    """Return when a call settles that a person decided to be absent: until then it may still take effect.
 
-    In a new round the step makes a call of its own, with another effect id; so that goes by key and by arguments.
+    In a new round the step makes another call, with another effect id. So such a call is found by key and by arguments.
     """
     known = [] if effect is None else [effect]
     if attempt.task.round > 1:
@@ -72,10 +72,10 @@ def unsettled_until(attempt: StepOwner, effect: Effect | None, key: str, argumen
 
 
 def _earlier(attempt: StepOwner, call: Call, arguments: bytes) -> Step | None:
-    """Return the line of an earlier round that this call may have been made under.
+    """Return the line of an earlier round that may be the same call.
 
-    That is the one with its key, or another one of its name with these very arguments. A call that was made under its
-    key with other arguments is another call in a round with other input, and a mismatch in any other.
+    That is the line with the same key, or one with the same name and the same arguments. If a call under the same key
+    had other arguments, it is another call in a round with other input; in any other round it is a mismatch.
     """
     journal, key = attempt.journal, call.stands_for or call.key
     if attempt.task.round == 1:
@@ -97,34 +97,34 @@ def _earlier(attempt: StepOwner, call: Call, arguments: bytes) -> Step | None:
     effect = attempt.intents.effects.get(same_key.effect_id or "")
     if effect is not None and effect.state in UNKNOWN_OUTCOME and effect.arguments_hash not in fingerprints:
         attempt.fatal = JournalMismatch(
-            f"step {key!r} of task {attempt.task.id} was called with other arguments in an earlier round, and whether "
-            "that call happened is not known yet. Decide it (hold.doubts, hold.resolve), then resume the task"
+            f"step {key!r} of task {attempt.task.id} was called with other arguments in an earlier round, and it is "
+            "not known yet whether that call happened. Decide it (hold.doubts, hold.resolve), then resume the task"
         )
         raise attempt.fatal
     return None
 
 
 def _effect_of_origin(call: Call, step: Step) -> Effect | None:
-    """Return what the task that this one was forked from did, for as long as it is looked at; it is not stored here."""
+    """Return an effect for a call of the task that this one was forked from. It is never stored."""
     if step.state is not StepState.COMPLETED or step.kind != call.kind or step.effect_id is None:
         return None
     return Effect(effect_id=step.effect_id, step_key=step.key, effect_class=EffectClass.ONCE, state=_S.DONE)
 
 
 def _check_identity(attempt: StepOwner, call: Call, step: Step, effect: Effect | None, fingerprint: str) -> None:
-    """Refuse other arguments under the same key. An intent that was carried, and not used, binds nobody."""
+    """Refuse other arguments under the same key. An intent that was carried, but not used, does not count."""
     carried = "" if effect is None or effect.state in NOT_MADE else effect.arguments_hash
     if (step.digest or carried) in {fingerprint, digest_of(call.args), ""}:
         return
     if _effect_of_origin(call, step) is not None and step.effect_id not in attempt.intents.effects:
         again = "The task that this one was forked from made it: pass the same arguments, or fork before that step"
     elif step.round != attempt.task.round:
-        again = "Name the new call otherwise, or, if each round is to do it anew, pass repeat=True"
+        again = "Give the new call another name, or pass repeat=True to do it in each round"
     else:
-        again = "Put the old arguments back and resume the task, or start it over with hold.retry"
+        again = "Restore the old arguments and resume the task, or start it over with hold.retry"
     attempt.fatal = JournalMismatch(
-        f"step {call.key!r} of task {attempt.task.id} was written down with other arguments than the code now passes: "
-        f"nobody could say any more which of the two calls was made. {again}"
+        f"step {call.key!r} of task {attempt.task.id} was recorded with other arguments than the code now passes: "
+        f"it would not be known which of the two calls was made. {again}"
     )
     raise attempt.fatal
 

@@ -1,7 +1,7 @@
 """Asking a person, from inside a task: the question is a record, and the task waits for its answer without a worker.
 
-A decision is bound to the exact arguments it was asked about. Should the code ask about others under the same key, the
-old question is void and a new one is asked.
+A decision is bound to the exact arguments of the question. If the code asks about other arguments under the same key,
+the old question is void and a new one is asked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.model.step import Step, StepState
 
 APPROVAL, QUESTION = "approval", "question"
 KIND = "approval"
-"""Of the line in the journal, for both."""
+"""The kind of the line in the journal, for both."""
 
 _A = ApprovalState
 _TAKEN_BACK = frozenset({_A.CLOSED, _A.VOID})
@@ -38,23 +38,23 @@ _NOTHING = canonical(None)
 
 
 async def obtain(attempt: StepOwner, step_key: str, effect_id: str, ask: Ask, arguments: bytes) -> str:
-    """Have a person agree to one effect with these very arguments; return the id of the approval."""
+    """Wait until a person approves one effect with exactly these arguments; return the id of the approval."""
     decided = await decision(attempt, _key_of(effect_id), ask, arguments, about=step_key)
     return decided.approval_id
 
 
 async def question_about(attempt: StepOwner, effect_id: str) -> Approval | None:
-    """Return what a person was asked about an effect before it, however that stands; None if nothing was asked."""
+    """Return the question, in any state, that was asked before an effect; None if none was asked."""
     line = attempt.journal.get(_key_of(effect_id))
     return None if line is None else await insist(partial(attempt.services.store.approval, _id_of(attempt, line)))
 
 
 async def withdraw(attempt: StepOwner, effect_id: str, why: str) -> None:
-    """Take back the question about an effect, if it is still open: what it asks about will not be done."""
+    """Withdraw the question about an effect, if it is still open: that effect will not be done."""
     question = await question_about(attempt, effect_id)
     if question is not None and question.state is _A.OPEN:
         await attempt.check()
-        with suppress(Conflict):  # it was decided meanwhile; that decision lets nothing through
+        with suppress(Conflict):  # it was decided meanwhile; that decision is never used
             void = Decide(approval_id=question.id, state=_A.VOID, by=attempt.lease.worker_id, note=why)
             await attempt.outbox.commit(void)
 
@@ -73,10 +73,10 @@ async def decision(
     about: str | None = None,
     also: Callable[[Approval], tuple[Operation, ...]] = lambda _: (),
 ) -> Decided:
-    """Return what a person decided, once they have. Raises Rejected, live and on replay.
+    """Wait for a person's decision and return it. Raises Rejected, live and on replay.
 
-    ``arguments`` is what the decision is about, ``about`` the key of the step that it is for. ``also`` is what a
-    decision in favour of it does, in the Commit that records it.
+    ``arguments`` is what the decision is about, ``about`` the key of the step that it is for. ``also`` returns what is
+    written in the same Commit as an approval.
     """
     fingerprint = _fingerprint(ask, arguments)
     recorded = attempt.find(key, KIND)
@@ -89,7 +89,7 @@ async def decision(
         raise Rejected(message, approval_id=_id_of(attempt, recorded), step=key)
     line = _line(attempt, key, recorded, fingerprint, is_same=is_same)
     approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
-    if approval.state in _TAKEN_BACK:  # when its task ended, which has been revived since
+    if approval.state in _TAKEN_BACK:  # closed when its task ended; the task was revived since
         line = replace(line, attempts=line.attempts + 1, fence=attempt.task.fence)
         approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
 
@@ -100,14 +100,14 @@ async def decision(
         return None if found.state is _A.OPEN else found
 
     waits = (UntilDecided(key=key, approval_id=approval.id),)
-    found = await attempt.residence.lot().park(waits, line, (f"task:{attempt.task.id}",), look)
+    found = await attempt.residence.parking_lot().park(waits, line, (f"task:{attempt.task.id}",), look)
     return await _record(attempt, line, found, also)
 
 
 async def _question(
     attempt: StepOwner, ask: Ask, line: Step, arguments: bytes, *, kind: str, about: str, before: Step | None
 ) -> Approval:
-    """Return the question as it is stored; ask it, if it was not asked yet, and take back one about other arguments."""
+    """Return the stored question. If it was not asked yet, ask it, and withdraw one about other arguments."""
     store, identifier = attempt.services.store, _id_of(attempt, line)
     asked = await insist(lambda: store.approval(identifier))
     if asked is not None:
@@ -141,7 +141,7 @@ async def _question(
         try:
             await attempt.outbox.commit(void, *operations)
         except Conflict:
-            # It was decided, or has expired, before it could be taken back. That decision is about other arguments.
+            # The old question was decided, or has expired, before it could be withdrawn. It is about other arguments.
             await attempt.outbox.commit(*operations)
     else:
         await attempt.outbox.commit(*operations)
@@ -175,7 +175,7 @@ async def _record(
 def _why(approval: Approval) -> str:
     match approval.state:
         case ApprovalState.EXPIRED:
-            how = "nobody decided in time, which counts as a rejection"
+            how = "there was no decision in time, which counts as a rejection"
         case ApprovalState.VOID:
             how = f"withdrawn by {approval.decided_by}"
         case _:
@@ -184,15 +184,15 @@ def _why(approval: Approval) -> str:
 
 
 def _id_of(attempt: StepOwner, line: Step) -> str:
-    """Return the id of the question that a line stands for: one for each key, arguments, and time it is asked anew."""
+    """Return the id of the question of a line: another one for each key, for other arguments, and if asked again."""
     parts = ("approval", attempt.task.id, line.round, line.key, line.digest, line.attempts)
     return str(uuid.UUID(bytes=stable_bytes(*parts)[:16], version=5))
 
 
 def _fingerprint(ask: Ask, arguments: bytes) -> str:
-    """Return what a decision is bound to: what it is about, how risky that is, and who was asked.
+    """Return what a decision is bound to: its arguments, the risk, and who was asked.
 
-    Where there is nothing it is about, the question says it.
+    Without arguments, it is bound to the text of the question.
     """
     about = ask.question if arguments == _NOTHING else digest(arguments)
     return digest(canonical([about, ask.risk, list(ask.deciders), ask.policy]))

@@ -1,4 +1,4 @@
-"""What a step calls: the function, its arguments, and the terms on which it may touch the world."""
+"""What a step calls: the function, its arguments, and the terms for its effect on the world."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
 
 ONE_TRY = Retry(max_attempts=1)
-"""What a step gets that names no policy: its failure is the task's to retry."""
+"""The policy of a step that names none: if it fails, the task's own policy retries the task."""
 
 DEFAULT_TIMEOUT = timedelta(minutes=5).total_seconds()
-"""Of a ``once`` step that names none. It needs one: without an end nobody could ever say that it did not happen."""
+"""The timeout of a ``once`` step that names none. It needs one: before a call ends, its absence cannot be proven."""
 
 DEFAULT_SETTLE = 5.0
-"""Seconds after the end of a call in which it may still take effect: a request in a buffer, a server that is slow."""
+"""Seconds after the end of a call in which it may still take effect: a request in a buffer, a slow server."""
 
 _MOST_KNOWN = 4096
 
@@ -45,9 +45,9 @@ _MOST_KNOWN = 4096
 class Compensation:
     """How to undo a step: ``compensate=Compensation(refund, effect="once", reconcile=was_refunded)``.
 
-    ``function(result, *args)`` gets what the step returned (None where that is not known) and what it was called with.
-    A plain function given as ``compensate=`` is ``Compensation(function)``: like a plain step it may be run again,
-    under an effect id of its own, and gets three tries.
+    ``function(result, *args)`` gets the step's result (None if it is not known) and the step's arguments. A plain
+    function given as ``compensate=`` is ``Compensation(function)``: like a plain step it may run again, under an effect
+    id of its own, and gets three tries.
     """
 
     function: Callable[..., Any]
@@ -59,9 +59,9 @@ class Compensation:
     absent_on: tuple[ErrorKind, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what could not be followed, now and not when something has to be undone."""
+        """Refuse terms that cannot work: now, and not when something has to be undone."""
         if not callable(self.function):
-            raise InvalidValue(f"a compensation needs a function to call; {self.function!r} is none")
+            raise InvalidValue(f"a compensation needs a function to call; {self.function!r} is not a function")
         name = getattr(self.function, "__name__", "compensate")
         is_once = _effect_class(name, self.effect) is EffectClass.ONCE
         if not is_once and (self.reconcile is not None or self.settle is not None or self.absent_on):
@@ -74,7 +74,7 @@ class Compensation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How a step may touch the world; a step without any is idempotent and needs no leave."""
+    """The terms for a step's effect on the world. A step without any is idempotent and needs no approval."""
 
     effect: EffectClass = EffectClass.IDEMPOTENT
     reconcile: Callable[..., Any] | None = None
@@ -99,9 +99,9 @@ def terms_of(
     repeat: bool,
     approval: Ask | None,
 ) -> Terms | None:
-    """Return the terms of a step, with what its function itself declares; None if it is a plain one."""
+    """Return the terms of a step, with those that its function declares; None for a plain step."""
     if not isinstance(function, FunctionType | MethodType | BuiltinFunctionType):
-        # A ready-made tool brings its own terms along.
+        # A ready-made tool has its own terms.
         declared = getattr(function, "effect", None)
         if isinstance(declared, str):
             effect = effect if effect is not None else declared
@@ -116,7 +116,7 @@ def terms_of(
             "simply runs again"
         )
     if reconcile is not None and not callable(reconcile):
-        raise InvalidValue(f"reconcile of step {name!r} is {reconcile!r}; give the function that says what happened")
+        raise InvalidValue(f"reconcile of step {name!r} is {reconcile!r}; give the function that finds it out")
     if approval is not None and not isinstance(approval, Ask):
         raise InvalidValue(f'approval is {approval!r}; write approval=Ask("Deploy to production?", risk=...)')
     undo = as_compensation(name, compensate)
@@ -146,7 +146,7 @@ def _settle_time(settle: float | timedelta, name: str) -> float:
 
 
 def as_compensation(name: str, compensate: Callable[..., Any] | Compensation | None) -> Compensation | None:
-    """Return how a step is undone, whichever way it was said."""
+    """Return how a step is undone, from either form of ``compensate=``."""
     if compensate is None or isinstance(compensate, Compensation):
         return compensate
     if not callable(compensate):
@@ -175,48 +175,48 @@ class Call:
     returns: Any
     kind: str = "step"
     name: str = ""
-    """What the code calls it, where its key says something else."""
+    """The step's name in the code, if its key differs."""
     terms: Terms | None = None
     arms: Callable[[Any], tuple[Operation, ...]] | None = None
-    """The intents of the calls that follow it, to be written with its result."""
+    """Returns the intents of the calls that follow it, to be written with its result."""
     also: Callable[[Any], tuple[Operation, ...]] | None = None
-    """What else is true once it is done, by its result."""
+    """Returns what else is written with its result."""
     stands_for: str | None = None
-    """The key under which an earlier round may have made this very call."""
-    told: Callable[[Any], Awaitable[Any]] | None = None
-    """Makes a result that somebody else named (a reconcile, a person) what the function would have returned."""
+    """The key under which an earlier round may have made the same call."""
+    accept_result: Callable[[Any], Awaitable[Any]] | None = None
+    """Converts a result that a reconcile or a person gave into what the function would have returned."""
     misfit: Callable[[], str | None] | None = None
-    """Says why the function cannot be called with these arguments, which were written down before the code was changed.
+    """Returns why the function cannot be called with these arguments, which were recorded before the code was changed.
     A ``once`` step that is in doubt, or that was approved, then goes to a person. Otherwise the function is called, and
     has to refuse them."""
     is_lazy: bool = False
-    """Its record may wait for the next Commit. Only for what may be done again: a crash in between forgets it."""
+    """Its record may wait for the next Commit. Only for a step that may be repeated: a crash in between loses it."""
     is_fixed: bool = False
     """Whether ``args`` are kept as they were when the step began; see ``fix_arguments``."""
     _broken: Exception | None = None
 
     def args_to_call_with(self) -> tuple[Any, ...]:
-        """Return the arguments for one try, which may do with fixed ones what it likes."""
+        """Return the arguments for one try. It gets a copy of fixed arguments, so it may change them."""
         return deepcopy(self.args) if self.is_fixed else self.args
 
     def why_unfit(self) -> str | None:
-        """Say why it cannot be called with its arguments; None if it can be."""
+        """Return why it cannot be called with its arguments; None if it can."""
         return None if self.misfit is None else self.misfit()
 
     def consequences(self, value: object) -> tuple[Operation, ...]:
-        """Return what is written together with the result. What ``arms`` raises must not keep that from being known."""
+        """Return what is written together with the result. An error in ``arms`` must not prevent that record."""
         operations = () if self.also is None else self.also(value)
         if self.arms is not None:
             try:
                 operations += self.arms(value)
-            except Exception as error:  # noqa: BLE001 - it is the caller's, and raised once the result is recorded
+            except Exception as error:  # noqa: BLE001 - an error of the caller's code, raised after the record
                 self._broken = error
             except SystemExit as error:
                 self._broken = Exited(error)
         return operations
 
     def over_with(self, value: Any) -> Any:  # noqa: ANN401
-        """Return the result, now that it is recorded; or raise what came out of naming what follows it."""
+        """Return the result, now that it is recorded; or raise the error of ``arms``."""
         if self._broken is not None:
             raise self._broken
         return value
@@ -224,7 +224,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class StepLine:
-    """The line of the journal that a step under way will become."""
+    """The future line of the journal of a step that is under way."""
 
     key: str
     kind: str
@@ -233,7 +233,7 @@ class StepLine:
     attempts: int = 1
     began: datetime | None = None
     error: bytes | None = None
-    """The tries before this one."""
+    """The failures of the tries before this one."""
     effect_id: str | None = None
     undone_at: datetime | None = None
 
@@ -247,7 +247,7 @@ class StepLine:
         finished_at: datetime | None = None,
         retry_at: datetime | None = None,
     ) -> WriteStep:
-        """Return the operation that writes it as it stands, in the journal of this task."""
+        """Return the operation that writes it, as it is now, in the journal of this task."""
         return WriteStep(
             Step(
                 key=self.key,
@@ -270,15 +270,15 @@ class StepLine:
 
 
 def describe(function: Callable[..., Any]) -> Function:
-    """Look at a function once: signatures are slow to read, and steps are called in loops."""
-    # By the function itself: functions that a factory makes share their code, but not what they return. A method is a
-    # new object each time it is named, its function is not.
+    """Inspect a function once: signatures are slow to read, and steps are called in loops."""
+    # The cache key is the function: functions from one factory share their code, but not their return types. A method
+    # is a new object at each access; its function is not.
     owner = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(owner, FunctionType):
         return _look_at(function)
     known = _KNOWN.get(owner)
     if known is None:
-        if len(_KNOWN) >= _MOST_KNOWN:  # a type that knows the function keeps it alive
+        if len(_KNOWN) >= _MOST_KNOWN:  # a return type that refers to its function keeps it alive
             _KNOWN.clear()
         known = _KNOWN[owner] = _look_at(function)
     return known
@@ -286,7 +286,7 @@ def describe(function: Callable[..., Any]) -> Function:
 
 def _look_at(function: Callable[..., Any]) -> Function:
     parameters: Mapping[str, inspect.Parameter] = {}
-    with suppress(TypeError, ValueError):  # some builtins do not tell
+    with suppress(TypeError, ValueError):  # some builtins have no signature
         parameters = inspect.signature(function).parameters
     return Function(
         is_async=is_async(function),
@@ -299,12 +299,12 @@ _KNOWN: WeakKeyDictionary[FunctionType, Function] = WeakKeyDictionary()
 
 
 def check_arguments(call: Call, known: Function) -> None:
-    """Refuse arguments the function does not take, before anything is written down as intended."""
+    """Refuse arguments that the function does not take, before the intent is written."""
     named = {"effect_id": ""} if known.takes_effect_id else {}
     try:
         signature = inspect.signature(call.function)
     except (TypeError, ValueError):
-        return  # some builtins do not tell
+        return  # some builtins have no signature
     try:
         signature.bind(*call.args, **named)
     except TypeError as error:
@@ -312,7 +312,7 @@ def check_arguments(call: Call, known: Function) -> None:
 
 
 def digest_of(args: tuple[Any, ...]) -> str:
-    """Return the digest of a step's arguments; nothing for arguments that are no data."""
+    """Return the digest of a step's arguments; empty if they cannot be stored as data."""
     if not args:
         return NO_ARGUMENTS
     plain = write_plain(list(args), DEFAULT_LIMITS)
@@ -320,28 +320,28 @@ def digest_of(args: tuple[Any, ...]) -> str:
 
 
 def arguments_of(call: Call) -> bytes:
-    """Return the exact arguments of an effect as they are journaled. What is no data cannot be."""
+    """Return the exact arguments of an effect, as they are journaled. Raises InvalidValue if they are not data."""
     try:
         return encode(list(call.args), name=f"arguments of step {call.key!r}")
     except CodecError as error:
         raise InvalidValue(
-            f"{error}. The arguments of a 'once' step are written down before it is called, so they have to be data; "
+            f"{error}. The arguments of a 'once' step are recorded before it is called, so they have to be data; "
             "bind clients and connections into the function (functools.partial, a method), and pass the data"
         ) from error
 
 
 def fix_arguments(call: Call) -> None:
-    """Keep the arguments as they are now, where they are data: a person is asked about them, or an undo needs them.
+    """Keep a copy of the arguments, if they are data: a person is asked about them, or an undo needs them.
 
-    The function may change the objects it is given, and so may the code that passed them, while a person decides.
-    Neither changes what the next try, the undo and the record have.
+    The function may change the objects that it gets. The code that passed them may change them, too, while a person
+    decides. Neither affects the next try, the undo or the record.
     """
     if call.is_fixed:
         return
     try:
         arguments_of(call)
     except InvalidValue:
-        return  # a client, a connection: there is one of it
+        return  # a client or a connection cannot be copied
     call.args, call.is_fixed = deepcopy(call.args), True
 
 
@@ -349,21 +349,21 @@ def fix_arguments(call: Call) -> None:
 
 
 def effect_id(task_id: str, round_: int, key: str, *, after: str = "") -> str:
-    """Return the stable id of what a step does to the world: the same for every try, in every attempt.
+    """Return the stable id of a step's effect on the world: the same for every try, in every attempt.
 
-    ``after`` is the id that was undone before: what is done once more is another effect.
+    ``after`` is the id of an effect that was undone: doing the step again is another effect.
     """
     parts = (after,) if after else ()
     return str(uuid.UUID(bytes=stable_bytes("effect", task_id, round_, key, *parts)[:16], version=5))
 
 
 CURRENT: ContextVar[Callable[[], str]] = ContextVar("holdfast_effect_id")
-"""Makes the effect id of the step that is being done. Each branch of a task has its own."""
+"""Makes the effect id of the running step. Each branch of a task has its own."""
 
 
 def current_effect_id() -> str:
-    """Return the effect id of the step that is being done here, for code that has no parameter for it."""
+    """Return the effect id of the step that runs here, for code that has no parameter for it."""
     made = CURRENT.get(None)
     if made is None:
-        raise HoldfastError("no step is being done here; current_effect_id() is for functions that ctx.step calls")
+        raise HoldfastError("no step runs here; current_effect_id() is for functions that ctx.step calls")
     return made()

@@ -1,7 +1,7 @@
 """Counting against a task's budget: what ``ctx.charge`` and ``hold.charge`` do.
 
-An agent counts its model calls and tool calls by itself. The code of a plain task, and a program that drives a task by
-hand, know best what they use, so they say it. Each charge is one Commit: it is counted whole, or refused.
+An agent counts its model calls and tool calls by itself. The code of a plain task, or a program that drives a task by
+hand, reports what it uses. Each charge is one Commit: it is counted as a whole, or refused.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from holdfast.model.transitions import OPEN
 from holdfast.store.base import StateStore
 
 CHARGE = "charge"
-"""The kind of the line that says what was counted."""
+"""The kind of the line for a charge."""
 
 
 def amounts_of(*, steps: int, llm_tokens: int, cost: Decimal | float) -> dict[str, int]:
-    """Return what is to be counted, by meter. InvalidValue if it is nothing, or cannot be counted."""
+    """Return the amounts to count, by meter. Raises InvalidValue if there are none, or if they are not valid."""
     check_integer("steps", steps, lowest=0)
     check_integer("llm_tokens", llm_tokens, lowest=0)
     named = {Meter.STEPS: steps, Meter.LLM_TOKENS: llm_tokens, Meter.COST_MICROS: as_micros(cost)}
     amounts = {str(meter): amount for meter, amount in named.items() if amount}
     if not amounts:
-        raise InvalidValue("nothing is charged; say what was used, for example steps=1")
+        raise InvalidValue("there is nothing to charge; pass what was used, for example steps=1")
     return amounts
 
 
 async def charge(attempt: StepOwner, key: str, amounts: Mapping[str, int]) -> None:
-    """Count these amounts for a task at work, once."""
+    """Count these amounts for a running task, once."""
     recorded = attempt.find(key, CHARGE)
     if recorded is not None and recorded.state is StepState.COMPLETED:
         await attempt.take_turn()
@@ -60,10 +60,10 @@ async def charge(attempt: StepOwner, key: str, amounts: Mapping[str, int]) -> No
         await insist(partial(check_time, store, task.id))
         await attempt.outbox.commit(*_counted(accounts, key, amounts), WriteStep(line(state=StepState.COMPLETED)))
     except BudgetExceeded as refused:
-        # Code that catches it goes another way. It has to go the same way again, also once there is more.
+        # Code that catches this takes another way. A replay must take the same way, even if there is more budget then.
         refused.step = key
-        said, why = encode(_said(refused)), canonical(Failure.of(refused).to_json())
-        await attempt.outbox.commit(WriteStep(line(state=StepState.FAILED, output=said, error=why)))
+        figures, why = encode(_figures_of(refused)), canonical(Failure.of(refused).to_json())
+        await attempt.outbox.commit(WriteStep(line(state=StepState.FAILED, output=figures, error=why)))
         raise
 
 
@@ -85,20 +85,20 @@ async def charge_by_hand(
 
 
 async def check_time(store: StateStore, task_id: str) -> None:
-    """Raise BudgetExceeded if the task has a limit on its wall time, which is over."""
+    """Raise BudgetExceeded if the task has a limit on its wall time, and that time is spent."""
     if all(line.meter != Meter.WALL_TIME_MS or line.limit is None for line in await store.accounts(task_id)):
-        return  # what it took is not read where nothing limits it
+        return  # without a limit, the wall time need not be read
     clock = (await read_budget(store, task_id)).lines[Meter.WALL_TIME_MS]
     if clock.limit is not None and clock.spent >= clock.limit:
         raise BudgetExceeded(meter=Meter.WALL_TIME_MS, limit=clock.limit, spent=clock.spent, reserved=0, asked=1)
 
 
-def _said(refused: BudgetExceeded) -> dict[str, JsonValue]:
+def _figures_of(refused: BudgetExceeded) -> dict[str, JsonValue]:
     return {name: getattr(refused, name) for name in ("meter", "limit", "spent", "reserved", "asked")}
 
 
 def _counted(accounts: Sequence[str], key: str, amounts: Mapping[str, int]) -> tuple[Operation, ...]:
-    # Reserved and settled in one Commit: the reservation is what a limit refuses.
+    # Reserved and settled in one Commit: only a reservation is checked against the limits.
     return (
         *(Reserve(account=name, step_key=key, amounts=amounts) for name in accounts),
         *(Settle(account=name, step_key=key, amounts=amounts) for name in accounts),

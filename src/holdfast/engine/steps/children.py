@@ -1,9 +1,9 @@
-"""Children of a task: submitted once under their key, waited for, and begun again where their parent is.
+"""Children of a task: submitted once under their key, waited for, and begun again together with their parent.
 
-A child belongs to its parent and to its key. In a new round of the parent it is not submitted anew: what it did to the
-world would be done twice. It begins a round of its own instead, in which its completed ``once`` effects replay. A try,
-an attempt or a ``resume`` of the parent that has to repeat the wait for a failed child lets that child go on in its
-round. Both are operations of a Commit under the parent's fence, so that a parent which lost its lease begins nothing.
+A child belongs to its parent and to its key. In a new round of the parent it is not submitted again: its effects on the
+world would happen twice. Instead it begins a new round, in which its completed ``once`` effects replay. If a try, an
+attempt or a ``resume`` of the parent repeats the wait for a failed child, that child continues in its present round.
+Both are operations of a Commit under the parent's fence, so that a parent that lost its lease begins nothing.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from holdfast.model.walltime import wall_time_ms
 from holdfast.store.base import StateStore
 
 BY_PARENT = "stopped by its parent"
-"""How the reason of a cancel begins that a parent, and no person, asked for."""
+"""The beginning of the reason of a cancel that a parent, not a person, asked for."""
 
 CALLER_OUT_OF_TIME = "the wall time of its caller is spent"
-"""How the reason begins with which a sub-agent fails that is held to the clock of a task above it."""
+"""The beginning of the reason with which a sub-agent fails when the time of a task above it is spent."""
 
 _ENDED_BADLY = frozenset({TaskState.FAILED, TaskState.CANCELLED})
 
@@ -50,13 +50,13 @@ class Parent(StepOwner, Protocol):
     """An attempt that submits children."""
 
     earlier_children: asyncio.Future[EarlierChildren] | None
-    """Those of earlier rounds; read when a later round submits its first child."""
+    """The children of earlier rounds; read when a later round submits its first child."""
 
 
 async def submit_child(attempt: Parent, key: str, child: NewTask, *, has_own_key: bool = True) -> str:
-    """Submit a child once; return its id. In a new round, begin the one that had this key before.
+    """Submit a child once; return its id. In a new round, begin the earlier child of this key again.
 
-    Without a key of its own a call says little by the key it got: then an earlier child is found by its input.
+    If the call has no explicit key, its generated key means little: then an earlier child is found by its input.
     """
     recorded = attempt.find(key, CHILD)
     if recorded is not None and recorded.state is StepState.COMPLETED:
@@ -81,7 +81,7 @@ async def _submit(attempt: Parent, key: str, recorded: Step | None, child: NewTa
 
 @bare_wait
 async def child_result(attempt: StepOwner, key: str, child: NewTask, returns: object) -> Any:  # noqa: ANN401
-    """Wait for the end of a child and return its result; TaskFailed or TaskCancelled if it has none."""
+    """Wait for the end of a child and return its result. Raises TaskFailed or TaskCancelled."""
     recorded = attempt.find(key, RESULT)
     if recorded is not None and recorded.state is StepState.COMPLETED:
         await attempt.take_turn()
@@ -111,20 +111,20 @@ async def child_result(attempt: StepOwner, key: str, child: NewTask, returns: ob
 
 
 async def _end_of(attempt: StepOwner, waiting: Step, child_id: str) -> Task:
-    """Wait, off the worker if need be, until the child has ended."""
+    """Wait, without a worker if possible, until the child has ended."""
 
     async def look() -> Task | None:
         task = await _read(attempt, child_id)
         return task if task.state.is_terminal else None
 
     waits = (UntilChildren(key=waiting.key, children=(child_id,)),)
-    task = await attempt.residence.lot().park(waits, waiting, (f"task:{child_id}",), look)
+    task = await attempt.residence.parking_lot().park(waits, waiting, (f"task:{child_id}",), look)
     _check_not_leaving(attempt)
     return task
 
 
 def _check_not_leaving(attempt: StepOwner) -> None:
-    """Stop a branch that its task has left behind: how the task ends is being recorded, and its children stop."""
+    """Stop a branch whose task is ending: the outcome is being recorded, and the children are being stopped."""
     if attempt.leaving:
         raise Unwind
 
@@ -133,12 +133,12 @@ def _check_not_leaving(attempt: StepOwner) -> None:
 
 
 def calls_sub_agents(task: Task) -> bool:
-    """Say whether the children of a task are sub-agents. Only agents have an AgentState, and they have no others."""
+    """Return whether the children of a task are sub-agents: agents have an AgentState, and no other children."""
     return task.version > 0
 
 
 async def has_sub_agents_at_work(store: StateStore, task: Task) -> bool:
-    """Say whether a task is an agent's and has sub-agents that have not ended."""
+    """Return whether a task belongs to an agent and has sub-agents that have not ended."""
     if not calls_sub_agents(task):
         return False
     return bool((await store.find(TaskFilter(parent_id=task.id, states=OPEN), limit=1)).items)
@@ -151,18 +151,18 @@ async def stop_sub_agents(store: StateStore, task: Task, why: str, *, by: str) -
 
 
 async def stop_orphans(store: StateStore, failed: Iterable[str], *, by: str) -> None:
-    """Cancel the sub-agents of tasks that a sweep has failed: no attempt at those was there to do it."""
+    """Cancel the sub-agents of tasks that a sweep has failed: those tasks had no attempt that could do it."""
     for task_id in failed:
         task = await store.get(task_id)
         if task is not None and task.state is TaskState.FAILED:
-            await stop_sub_agents(store, task, "no attempt could go on", by=by)
+            await stop_sub_agents(store, task, "no attempt could continue", by=by)
 
 
 async def check_caller(attempt: StepOwner) -> None:
     """Stop this attempt if its task is a sub-agent whose caller has failed or was cancelled.
 
-    The caller stops its sub-agents itself. This is for the time until that request arrives, and for a caller whose
-    process died before it had sent one.
+    The caller stops its sub-agents itself. This check covers the time until that request arrives, and a caller whose
+    process died before it sent the request.
     """
     parent_id, store = attempt.task.parent_id, attempt.services.store
     parent = None if parent_id is None else await insist(partial(store.get, parent_id))
@@ -170,7 +170,7 @@ async def check_caller(attempt: StepOwner) -> None:
         return
     reason = f"{BY_PARENT} {parent.id}, which is {parent.state}"
     await insist(partial(cancel.cancel, store, attempt.task.id, reason, by=attempt.lease.worker_id))
-    await attempt.outbox.commit()  # its answer brings the request
+    await attempt.outbox.commit()  # the store's answer contains the cancel request
     await attempt.check()
 
 
@@ -178,22 +178,22 @@ async def check_caller(attempt: StepOwner) -> None:
 
 
 async def _go_on(attempt: StepOwner, waiting: Step, child: NewTask) -> None:
-    """Let a child that failed go on where it stopped, in the Commit that takes the mark off the waiting line."""
+    """Continue a failed child where it stopped, in the same Commit that clears the mark on the waiting line."""
     while True:
         task = await _read(attempt, child.id)
         again: tuple[ReopenChild | SetLimits, ...] = ()
-        is_ours = task.parent_id == attempt.task.id  # not in the past of a fork: those are its origin's
+        is_ours = task.parent_id == attempt.task.id  # children in the shared past of a fork belong to its origin
         if is_ours and (task.state is TaskState.FAILED or await _was_cancelled_by_parent(attempt, task)):
             again = (await _revived(attempt, child), *await _more_time(attempt, task, child))
         try:
             await attempt.outbox.commit(*again, WriteStep(waiting))
         except Conflict:
-            continue  # a person, or its own worker, has moved it meanwhile
+            continue  # a person, or its own worker, has changed its state meanwhile
         return
 
 
 async def _failed_before(attempt: StepOwner, child: NewTask) -> bool:
-    """Whether the child had failed already when this task was last begun again: then it begins again as well."""
+    """Whether the child had already failed when this task was last restarted: then the child restarts as well."""
     begun = attempt.journal.begun_again_at
     if begun is None and not calls_sub_agents(attempt.task):
         return False
@@ -204,10 +204,10 @@ async def _failed_before(attempt: StepOwner, child: NewTask) -> bool:
 
 
 async def _ended_with_parent(attempt: StepOwner, task: Task, child: NewTask) -> bool:
-    """Whether a child ended because its parent did, which goes on since: then the child goes on as well.
+    """Whether a child ended only because its parent did. The parent continues now, so the child continues as well.
 
-    It was stopped by the parent, or it failed at a deadline that the parent had before it was begun again, or when the
-    wall time of the parent was spent, which has got more since.
+    That is so if the parent stopped it, if it failed at a deadline that the parent had before its restart, or if it
+    failed because the wall time of the parent was spent and the parent has got more since.
     """
     if task.parent_id != attempt.task.id:
         return False
@@ -215,7 +215,7 @@ async def _ended_with_parent(attempt: StepOwner, task: Task, child: NewTask) -> 
         return await _was_cancelled_by_parent(attempt, task)
     history = await insist(lambda: attempt.services.store.history(task.id))
     if history[-1].reason.startswith(CALLER_OUT_OF_TIME) and attempt.time_limit is not None:
-        await attempt.check()  # unless it is spent: then this attempt ends here
+        await attempt.check()  # if the parent's time is still spent, this attempt ends here
         return True
     begun = attempt.journal.begun_again_at
     if begun is None or task.deadline is None or child.deadline is None:
@@ -230,16 +230,16 @@ async def _revived(attempt: StepOwner, child: NewTask) -> ReopenChild:
     return ReopenChild(
         child_id=child.id,
         revision=loaded.task.revision,
-        reason=f"goes on with its parent {attempt.task.id}",
+        reason=f"continues with its parent {attempt.task.id}",
         deadline=child.deadline,
         lines=tuple(map(reopened, failed)),
     )
 
 
 async def _more_time(attempt: StepOwner, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
-    """Give a child that ended only because its parent did its share of the time that the parent has now.
+    """Return new limits for a child that ended only because its parent did: a share of the parent's present time.
 
-    Never more than its own agent may take: what the parent has got was not for that.
+    The limit never exceeds that of the child's own agent: more time for the parent does not raise it.
     """
     share, name = child.budget.get(Meter.WALL_TIME_MS), str(Meter.WALL_TIME_MS)
     if share is None or not await _ended_for_its_parent(attempt, task):
@@ -255,19 +255,19 @@ async def _more_time(attempt: StepOwner, task: Task, child: NewTask) -> tuple[Se
 
 async def _ended_for_its_parent(attempt: StepOwner, task: Task) -> bool:
     if task.state is not TaskState.FAILED:
-        return True  # cancelled, and by its parent: otherwise it would not be begun again
+        return True  # cancelled by its parent: otherwise it would not begin again
     history = await insist(lambda: attempt.services.store.history(task.id))
     return history[-1].reason.startswith(CALLER_OUT_OF_TIME)
 
 
 async def _clock_of(attempt: StepOwner, task: Task) -> int:
-    """Return the wall time of a child: what is booked of it may be old."""
+    """Return the wall time of a child, from its history: the booked value may be old."""
     life = await insist(Family(attempt.services.store, task.id).read)
     return wall_time_ms(life, attempt.services.time.now())
 
 
 async def _was_cancelled_by_parent(attempt: StepOwner, task: Task) -> bool:
-    """Say whether a child was stopped because its parent was: a person's cancel stays final."""
+    """Return whether a child was cancelled by its parent: a person's cancel is final."""
     if task.state is not TaskState.CANCELLED:
         return False
     history = await insist(lambda: attempt.services.store.history(task.id))
@@ -283,9 +283,9 @@ async def _earlier_child(
     """Return the child that an earlier round submitted for this call."""
     if attempt.earlier_children is None:
         attempt.earlier_children = asyncio.ensure_future(EarlierChildren.read(attempt))
-    earlier = await asyncio.shield(attempt.earlier_children)  # one reading for all branches
+    earlier = await asyncio.shield(attempt.earlier_children)  # read once for all branches
     if recorded is not None and recorded.output is not None:
-        chosen = _id_in(recorded)  # before; it had to be stopped first
+        chosen = _id_in(recorded)  # an earlier attempt chose this child, and then waited until it was stopped
     elif has_own_key:
         chosen = earlier.with_key(key, child)
     else:
@@ -301,14 +301,14 @@ class EarlierChildren:
     __slots__ = ("_by_key", "_continued", "tasks")
 
     def __init__(self, by_key: dict[str, list[str]], tasks: dict[str, Task]) -> None:
-        """By the keys they were submitted under, the last one last; and by their own id, in the journal's order."""
+        """``by_key`` has their ids by the key of the submit, the newest last; ``tasks`` is in the journal's order."""
         self._by_key = by_key
         self.tasks = tasks
         self._continued: dict[str, str] = {}
 
     @classmethod
     async def read(cls, attempt: StepOwner) -> EarlierChildren:
-        """Read them; also those of its origin, in the past of a fork."""
+        """Read them from the journal; in a fork, that includes children of its origin."""
         store, own = attempt.services.store, attempt.task
         by_key: dict[str, list[str]] = {}
         for step in await insist(lambda: store.steps(own.id)):
@@ -327,9 +327,9 @@ class EarlierChildren:
         return known[-1] if known else ""
 
     def equal_or_next(self, definitions: Definitions, key: str, child: NewTask, taken: set[str]) -> str:
-        """Return the child that got the same input before, otherwise that of this key, otherwise the next one.
+        """Return the child with the same input, otherwise the child of this key, otherwise the next unused one.
 
-        Each is continued once. One that belongs to the origin of a fork is only ever taken for the same input.
+        Each child is continued once.
         """
         gone = taken | {one for one, by in self._continued.items() if by != key}
         left = [task for task in self.tasks.values() if task.name == child.name and task.id not in gone]
@@ -337,19 +337,20 @@ class EarlierChildren:
         own_key = [task for task in left if task.id in self._by_key.get(key, ())]
         chosen = next((task.id for task in (*same, *own_key, *left)), "")
         if chosen:
-            self._continued[chosen] = key  # parallel calls continue one each
+            self._continued[chosen] = key  # concurrent calls get different children
         return chosen
 
 
 async def _begin_round(attempt: Parent, key: str, recorded: Step | None, task: Task, child: NewTask) -> str:
-    """Adopt an earlier child that is at work on this very request; otherwise end it, and begin a new round of it."""
+    """Adopt an earlier child that works on the same request; otherwise end it, and begin a new round of it."""
     store, feedback = attempt.services.store, attempt.task.feedback
     task = await _read(attempt, task.id)
     done = journal_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(task.id))
     while True:
         is_same = is_same_input(attempt.services.definitions, task, child)
         if task.parent_id != attempt.task.id:
-            # Of the origin of a fork, which is not touched: what it has done stands, anything else is the fork's own.
+            # A child of a fork's origin is never changed. Its completed result counts for the same input; otherwise the
+            # fork submits a child of its own.
             if not is_same or task.state is not TaskState.COMPLETED:
                 return await _submit(attempt, key, recorded, child)
             await attempt.outbox.commit(WriteStep(done))
@@ -358,12 +359,12 @@ async def _begin_round(attempt: Parent, key: str, recorded: Step | None, task: T
             if is_same and task.cancel_requested is None and feedback in {None, task.feedback}:
                 await attempt.outbox.commit(WriteStep(done))
                 return task.id
-            reason = f"{BY_PARENT}: begun anew by its parent {attempt.task.id}"
-            await attempt.outbox.commit()  # under the lease: a parent that lost it stops here, and cancels nothing
+            reason = f"{BY_PARENT}: begun again by its parent {attempt.task.id}"
+            await attempt.outbox.commit()  # a parent that lost its lease stops here, and cancels nothing
             by, revision = attempt.lease.worker_id, task.revision
             await insist(partial(cancel.cancel, store, task.id, reason, by=by, revision=revision))
             if not await _is_being_cancelled(attempt, task.id):
-                task = await _read(attempt, task.id)  # it has moved meanwhile
+                task = await _read(attempt, task.id)  # its state has changed meanwhile
                 continue
             waiting = journal_line(attempt, key, CHILD, done, state=StepState.PENDING, output=done.output)
             task = await _end_of(attempt, waiting, task.id)
@@ -393,7 +394,7 @@ async def _is_being_cancelled(attempt: StepOwner, child_id: str) -> bool:
 
 
 async def _new_share(attempt: StepOwner, task: Task, child: NewTask) -> tuple[SetLimits, ...]:
-    """Give the child what a new one would get, on top of what it has spent."""
+    """Return new limits for the child: what a new child would get, plus what it has spent."""
     if not child.budget:
         return ()
     accounts = await insist(lambda: attempt.services.store.accounts(task.id))
@@ -427,7 +428,7 @@ def _id_in(step: Step) -> str:
 
 
 def is_result_of(child: Step, key: str) -> bool:
-    """Say whether a key is that of a wait for the child that a line submitted."""
+    """Return whether a key belongs to a wait for the child that a line submitted."""
     own = child.key.replace(f"{RESERVED}{CHILD}:", f"{RESERVED}{RESULT}:", 1)
     return key == own or key.startswith(f"{child.key}:{RESULT}") or key.endswith(f"{RESULT}:{_id_in(child)}")
 

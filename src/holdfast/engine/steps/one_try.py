@@ -1,4 +1,4 @@
-"""One try of a step: for how long, what its result is, and what follows if it fails."""
+"""One try of a step: its timeout, its result, and what follows if it fails."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from holdfast.model.step import Step, StepState
 def begin(attempt: StepOwner, call: Call, recorded: Step | None, arguments: str) -> StepLine:
     """Return the line of the journal for a step that is about to run; ``arguments`` is their digest.
 
-    It does not say when the step began. A try that its worker did not survive, or handed back, runs again as a whole:
-    its timeout counts from the moment at which its function is called again.
+    It has no start time. A try whose worker died, or handed the task back, runs again as a whole: its timeout counts
+    from the next call of its function.
     """
     if recorded is None:
         return StepLine(call.key, call.kind, attempt.journal.next_position(), arguments)
     return StepLine(
         call.key,
         call.kind,
-        # Once more after a saga: behind everything that was done before, so that the next one undoes it first.
+        # Done again after a saga: its new position is after all earlier steps, so that the next saga undoes it first.
         attempt.journal.next_position() if attempt.journal.was_undone else recorded.position,
         arguments,
         attempts=recorded.attempts + 1,
@@ -51,9 +51,9 @@ async def within(
     began: datetime,
     invoke: Callable[[], Coroutine[Any, Any, Any]],
 ) -> Any:  # noqa: ANN401
-    """Call it, for no longer than its timeout; ``began`` is when this try of it began, in this process.
+    """Call it, for no longer than its timeout; ``began`` is when this try began, in this process.
 
-    Code that catches the cancellation, and goes on, is set aside after a while: it is never resumed.
+    Code that catches the cancellation and continues is set aside after a while: it is never resumed.
     """
     if seconds is None:
         return await invoke()
@@ -68,7 +68,7 @@ async def within(
     def expire() -> None:
         nonlocal alarm
         if attempt.code_run.condemned is not None:
-            return  # the code was left, and with it whoever would cancel this alarm
+            return  # the code was abandoned, and with it the block that cancels this alarm
         limit.reschedule(loop.time())
         alarm = alarms.after(UNWIND_WITHIN, give_up)
 
@@ -76,7 +76,7 @@ async def within(
         nonlocal alarm, is_given_up
         if attempt.code_run.condemned is not None:
             return
-        if attempt.outbox.is_sending:  # the code waits for the store, or what it waits for does
+        if attempt.outbox.is_sending:  # the code, or something that it awaits, may wait for the store
             alarm = alarms.after(1.0, give_up)
             return
         log.ignored_timeout(attempt.task, f"step {call.key!r}", code.where)
@@ -99,16 +99,16 @@ async def within(
 
 
 def recordable(call: Call, value: object, returns: object) -> tuple[bytes, Any]:
-    """Return a step's result as it is stored and as it is seen; nobody looks at what an undo returned."""
+    """Return a step's result as it is stored and as the code sees it. The result of an undo is dropped."""
     return round_trip(None if call.kind == "undo" else value, returns, name=f"step {call.key!r}")
 
 
 async def after_failure(
     attempt: StepOwner, call: Call, line: StepLine, tries: tuple[Try, ...], error: Exception, *operations: Operation
 ) -> tuple[Try, ...]:
-    """Record the failure; return when it is time for the next try, or raise StepFailed."""
+    """Record the failure. Wait until the next try is due and return all tries, or raise StepFailed."""
     now = attempt.services.time.now()
-    number = tries[-1].number + 1 if tries else 1  # of many, only the last are kept
+    number = tries[-1].number + 1 if tries else 1  # only the last tries are kept, so their count is not the number
     failure = Failure.of(error)
     is_away = matches(failure.recorded, call.retry.away_on)
     failure = failure.after(tries, number=number, at=now, is_away=is_away)
@@ -137,9 +137,9 @@ async def after_failure(
 
 
 def _counted(tries: tuple[Try, ...]) -> int:
-    """Return which number the last try has among those that count with it.
+    """Return the number of the last try among tries of its sort.
 
-    Tries that did not reach the other side are counted in a row, and use up none of the others.
+    Tries that did not reach the other side are counted as a sequence, and do not use up the other tries.
     """
     if tries[-1].is_away:
         return sum(1 for _ in takewhile(lambda one: one.is_away, reversed(tries)))
@@ -147,10 +147,10 @@ def _counted(tries: tuple[Try, ...]) -> int:
 
 
 def failure_of(step: Step) -> Failure:
-    """Return what a failed step recorded."""
+    """Return the failure that a step recorded."""
     return Failure.from_json(parse(step.error)) if step.error is not None else Failure(type_name="", message="")
 
 
 def tries_of(recorded: Step | None) -> tuple[Try, ...]:
-    """Return the tries that a step has behind it."""
+    """Return the tries that a step has made so far."""
     return failure_of(recorded).tries if recorded is not None and recorded.error is not None else ()

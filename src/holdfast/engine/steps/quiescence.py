@@ -1,8 +1,8 @@
 """When a task can be taken off its worker: every branch of its code is parked on a durable wait.
 
-Looked at from the outside: the task's own asyncio task, and whatever it awaits in turn, are followed until each path
-ends at a parked wait. ``await task``, ``gather``, ``TaskGroup`` and ``asyncio.wait`` can be followed. Anything else (a
-timer of asyncio's, a socket, a lock) might go on by itself: then nothing is proven, and the task keeps its slot.
+This is checked from outside. The check starts at the task's own asyncio task and follows what it awaits, until each
+path ends at a parked wait. It can follow ``await task``, ``gather``, ``TaskGroup`` and ``asyncio.wait``. Anything else
+(an asyncio timer, a socket, a lock) might continue by itself: then nothing is proven, and the task stays.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _TIMED: frozenset[CodeType] = frozenset({asyncio.wait_for.__code__})
-"""Code that has a timer of its own around what it awaits."""
+"""Code that awaits something with a timer of its own."""
 
 
 _BARE_WAITS: set[CodeType] = set()
 
 
 def bare_wait(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Mark a function that does nothing but wait for a child: no branch needs what it does afterwards."""
+    """Mark a function that only waits for a child: no other branch needs what it does after the wait."""
     _BARE_WAITS.add(function.__code__)
     return function
 
@@ -35,7 +35,7 @@ def bare_wait(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coro
 def is_quiescent(
     root: asyncio.Task[Any], branches: Iterable[asyncio.Task[Any]], parked: Collection[asyncio.Task[Any]]
 ) -> bool:
-    """Say whether the root, what it awaits, and every known branch are all parked or done."""
+    """Return whether the root, what it awaits, and every known branch are all parked or done."""
     ahead: list[asyncio.Future[Any]] = [root, *branches]
     seen: set[asyncio.Future[Any]] = set()
     timed = _with_timeout(root.get_loop())
@@ -52,27 +52,27 @@ def is_quiescent(
 
 
 def is_joined(root: asyncio.Task[Any], parked: Collection[asyncio.Task[Any]]) -> bool:
-    """Say whether the root goes on only when all parked branches are through: it gathers them and nothing else.
+    """Return whether the root continues only when all parked branches are done: it gathers them and nothing else.
 
-    Then waking it for each of them would only replay it as many times.
+    Then waking the task for each of them would only cause as many replays.
     """
     waiter = getattr(root, "_fut_waiter", None)
     members = _gathered(waiter) or _grouped(_innermost(root))
     if not members:
         return False
     if not set(parked) <= set(members):
-        return False  # a branch beside the gathered ones has its own way to go on
+        return False  # a branch that is not gathered can continue by itself
     return all(member.done() or (member in parked and _is_bare_wait(member)) for member in members)
 
 
 def _is_bare_wait(branch: asyncio.Future[Any]) -> bool:
-    """Say whether the branch is nothing but a wait for a child: it does nothing afterwards that others may need."""
+    """Return whether the branch only waits for a child, and does nothing after it that other branches may need."""
     coroutine = branch.get_coro() if isinstance(branch, asyncio.Task) else None
     return getattr(coroutine, "cr_code", None) in _BARE_WAITS
 
 
 def _awaited_by(future: asyncio.Future[Any], parked: Collection[asyncio.Task[Any]]) -> list[asyncio.Future[Any]] | None:
-    """Return what must be over before this goes on; None if that cannot be told."""
+    """Return what must be over before this continues; None if that is unknown."""
     if not isinstance(future, asyncio.Task):
         return None
     inner = _innermost(future)
@@ -82,17 +82,17 @@ def _awaited_by(future: asyncio.Future[Any], parked: Collection[asyncio.Task[Any
         return []
     waiter = getattr(future, "_fut_waiter", None)
     if waiter is None or waiter.done():
-        return None  # it goes on at the next turn of the loop
+        return None  # it continues in the next turn of the loop
     awaited: list[asyncio.Future[Any]] | None = (
         [waiter] if isinstance(waiter, asyncio.Task) else _gathered(waiter) or _grouped(inner) or _waited(inner)
     )
     if awaited and all(one.done() for one in awaited):
-        return None  # and so does this, once it is told
+        return None  # it continues as soon as the loop has run the callbacks of those
     return awaited
 
 
 def _innermost(task: asyncio.Task[Any]) -> CoroutineType[Any, Any, Any] | None:
-    """Follow a task's coroutine to the one that really waits; None if one on the way has a timer."""
+    """Return the innermost coroutine that a task awaits; None if one on the way has a timer."""
     coroutine = task.get_coro()
     if not isinstance(coroutine, CoroutineType):
         return None
@@ -104,7 +104,7 @@ def _innermost(task: asyncio.Task[Any]) -> CoroutineType[Any, Any, Any] | None:
 
 
 def _with_timeout(loop: asyncio.AbstractEventLoop) -> set[object]:
-    """Return the tasks that are inside an ``asyncio.timeout`` which will go off: only the loop's timers tell."""
+    """Return the tasks inside an ``asyncio.timeout`` that has a time set: only the loop's timers show that."""
     timers = getattr(loop, "_scheduled", ())
     owners = (getattr(getattr(timer, "_callback", None), "__self__", None) for timer in timers)
     return {getattr(owner, "_task", None) for owner in owners if isinstance(owner, asyncio.Timeout)}
@@ -124,7 +124,7 @@ def _grouped(coroutine: CoroutineType[Any, Any, Any] | None) -> list[asyncio.Fut
 
 
 def _waited(coroutine: CoroutineType[Any, Any, Any]) -> list[asyncio.Future[Any]] | None:
-    """Return the futures of an asyncio.wait that has no timeout, unless it was only waiting for one that is done."""
+    """Return the futures of an asyncio.wait without a timeout; None if it needs only one of them, which is done."""
     if coroutine.cr_code.co_name != "_wait" or coroutine.cr_code.co_filename != asyncio.tasks.__file__:
         return None
     local = coroutine.cr_frame.f_locals if coroutine.cr_frame is not None else {}

@@ -1,6 +1,6 @@
 """Doing one step: replay it if it is recorded; otherwise try, classify, record, and try again.
 
-A step that must not be done twice goes another way, which begins the same: see effects/once_step.py.
+A step that must not be done twice has its own code, with the same beginning: see effects/once_step.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from holdfast.model.step import OVER, Step, StepState
 
 
 def perform(attempt: StepOwner, call: Call) -> Coroutine[Any, Any, Any]:
-    """Do a step in the way its terms ask for."""
+    """Do a step as its terms require."""
     if call.terms is not None and call.terms.effect is EffectClass.ONCE:
         return run_once(attempt, call, call.terms)
     return run_step(attempt, call)
@@ -81,7 +81,7 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
             place, token = SCOPE.set(scope), CURRENT.set(identify)
             try:
                 if known.is_async and call.timeout is None and not known.takes_effect_id:
-                    # The usual case, without a frame of ours in between.
+                    # The usual case, without another frame of the engine in between.
                     value = await call.function(*call.args_to_call_with())
                 else:
                     value = await _limited(attempt, call, known, line.began, identify)
@@ -93,23 +93,23 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
         except BaseException as error:  # noqa: BLE001 - the policy decides what it means
             failed = as_failure(error, branch)
         else:
-            attempt.under_way.end(line)  # from here on nobody may note it as running
+            attempt.under_way.end(line)  # from here on the engine must not record it as running
             await _record(attempt, call, line, output, value)
             return call.over_with(value)
         finally:
             attempt.under_way.end(line)
-        await attempt.check()  # an error of a step that was being stopped says nothing
+        await attempt.check()  # the error of a step that was being stopped has no meaning
         tries = await after_failure(attempt, call, line, tries, failed)
         line.attempts, line.began = line.attempts + 1, None
 
 
 def _come_back(place: Token[Scope], token: Token[Callable[[], str]]) -> None:
-    """Be in the scope around a step again."""
+    """Return to the scope around a step."""
     try:
         CURRENT.reset(token)
         SCOPE.reset(place)
     except ValueError:
-        pass  # its asyncio task was dropped, and is being destroyed in the context of another one
+        pass  # its asyncio task was dropped, and Python destroys it in the context of another task
 
 
 def _limited(
@@ -119,7 +119,7 @@ def _limited(
 
 
 async def _search(attempt: StepOwner, call: Call, known: Function, recorded: Step | None) -> None:
-    """Take part in a replay that looks for the code of steps which are to be undone."""
+    """Take part in a discovery replay."""
     if attempt.discovery.looks_inside(call) and (recorded is None or recorded.undone_at is None):
         await _look_inside(attempt, call, known, recorded)
     if recorded is not None and recorded.state is StepState.FAILED:
@@ -127,14 +127,14 @@ async def _search(attempt: StepOwner, call: Call, known: Function, recorded: Ste
 
 
 async def _look_inside(attempt: StepOwner, call: Call, known: Function, recorded: Step | None) -> None:
-    """Run a step's function for the sake of the steps inside it, which are to be undone: they replay and do nothing."""
+    """Run a step's function only to find the steps inside it that must be undone: they replay and do nothing new."""
     identify = _effect_id_of(attempt, call, recorded)
     scope, branch = attempt.under_way.enter(call), current_task()
     place, token = SCOPE.set(scope), CURRENT.set(identify)
     try:
         try:
             await _invoke(attempt, call, known, identify)
-        except BaseException as error:  # noqa: BLE001 - however it ends: it may have failed before
+        except BaseException as error:  # noqa: BLE001 - it may fail, as it may have failed before
             as_failure(error, branch)
     finally:
         _come_back(place, token)
@@ -143,12 +143,12 @@ async def _look_inside(attempt: StepOwner, call: Call, known: Function, recorded
 
 
 def _stands(attempt: StepOwner, recorded: Step) -> bool:
-    """Whether what was recorded still holds: neither the step was undone, nor anything inside it."""
-    return recorded.undone_at is None and not attempt.journal.is_hollow(recorded)
+    """Whether the record is still valid: neither the step nor anything inside it was undone."""
+    return recorded.undone_at is None and not attempt.journal.has_undone_inside(recorded)
 
 
 def replay(attempt: StepOwner, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
-    """Return, or raise, what the step did when it ran."""
+    """Return the recorded result, or raise the recorded failure."""
     if recorded.state is StepState.FAILED:
         raise StepFailed(failure_of(recorded), step=call.key)
     if recorded.digest and recorded.digest != digest_of(call.args):
@@ -159,14 +159,14 @@ def replay(attempt: StepOwner, call: Call, recorded: Step, returns: object) -> A
 def _effect_id_of(attempt: StepOwner, call: Call, recorded: Step | None) -> Callable[[], str]:
     known = recorded.effect_id or "" if recorded is not None else ""
     if recorded is not None and recorded.undone_at is None and known:
-        return lambda: known  # one that was done again after an undo has another id than its key gives it
+        return lambda: known  # a step that was done again after an undo has another id than its key gives
     return lambda: effect_id(attempt.task.id, attempt.task.round, call.key, after=known)
 
 
 async def _get_ready(
     attempt: StepOwner, call: Call, recorded: Step | None, line: StepLine, identify: Callable[[], str]
 ) -> None:
-    """Wait until the next try is due, and have a person agree to this very call first, where that was asked for."""
+    """Wait until the next try is due, and, if the terms require it, until a person approves exactly this call."""
     if recorded is not None and recorded.retry_at is not None:
         await pause_until(attempt, recorded, recorded.retry_at)
     if call.terms is None:
@@ -191,7 +191,7 @@ async def _record(attempt: StepOwner, call: Call, line: StepLine, output: bytes,
 
 
 def written_with(attempt: StepOwner, call: Call, line: StepLine, value: object) -> tuple[Operation, ...]:
-    """What is written together with the result: the way to undo it, and what follows."""
+    """Return what is written together with the result: its effect, if it can be undone, and what follows."""
     operations: tuple[Operation, ...] = ()
     if call.terms is not None and call.terms.compensate is not None:
         operations = _undoable(attempt, call, line)
@@ -202,7 +202,7 @@ def _undoable(attempt: StepOwner, call: Call, line: StepLine) -> tuple[Operation
     try:
         arguments = arguments_of(call)
     except InvalidValue:
-        arguments = b""  # no data: the undo is called with what the code brings along again
+        arguments = b""  # not data: the undo gets the arguments that the replayed code passes
     effect = Effect(
         effect_id=line.effect_id or "",
         step_key=call.key,

@@ -1,12 +1,12 @@
-"""Parking: branches of a task that wait for something outside, and taking the task off its worker when all of them do.
+"""Suspension: branches that wait for something outside park, and the task leaves its worker when all of them do.
 
 A parked branch first waits where it is. As soon as every branch of the task is parked, one Commit stores all the waits
-and moves the task to waiting; then its code is unwound and its slot is free. Whoever brings the awaited thing moves it
-back to pending, and a replay finds it. Until then it costs a few rows.
+and moves the task to waiting. Then its code is unwound and its slot is free. The event, timer, child or decision that
+ends a wait moves the task back to pending, and a replay finds it. Until then the task costs a few rows.
 
-Where it cannot be proven that every branch is parked, but no step is under way either, the task is a resident: it stays
-on its worker without a slot. What is parked can still be spilled, which is the same Commit with a timer besides. A task
-that a process runs by name is a resident, too: in the store, any worker could claim it when its wait is over.
+If it cannot be proven that every branch is parked, but no step is under way, the task is a resident: it stays on its
+worker without a slot. It can still be spilled: the same Commit, plus a timer. A task that a process runs by name is a
+resident, too: if it were suspended, any worker could claim it when its wait is over.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from holdfast.model.transitions import TaskState
 T = TypeVar("T")
 
 HOLD_SLOT = 3.0
-"""Seconds. A timer that is due sooner keeps its slot: giving it back and claiming again costs more than waiting."""
+"""Seconds. A task whose timer is due sooner keeps its slot: a suspension and a new claim cost more than waiting."""
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at what a branch waits for, should every hint be missing."""
+"""Seconds between two polls of what a branch waits for, if no notification arrives."""
 
 LONGEST_LOOK = 60.0
 
 _TURNS = 3
-"""Turns of the loop before a look at all branches: those that were just created get to where they wait."""
+"""Turns of the loop before all branches are checked: new branches need them to reach their waits."""
 
 JOIN = "holdfast:join"
 
 SPILLED_KEY = "holdfast:spilled"
 
 SPILLED_FOR, SPILLED_FOR_AT_MOST = 300.0, 86_400.0
-"""Seconds after which a task comes back that was spilled. They double as long as it comes back for nothing."""
+"""Seconds after which a spilled task comes back. They double each time it comes back without progress."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,19 +61,19 @@ class Parked:
 
     waits: tuple[Wait, ...]
     step: Step
-    """The line of the journal that says so; written when the task is suspended."""
+    """The line of the journal for this wait; written when the task is suspended."""
     branch: asyncio.Task[Any]
     woken: asyncio.Future[None]
     scope: Scope
     patience: float = LOOK_EVERY
-    """Seconds until the next look, should nothing happen before."""
+    """Seconds until the next poll, if nothing happens before."""
 
 
 class WallTime(Protocol):
     """The wall time that a task has left."""
 
     def waits(self, waits: Iterable[Wait], /) -> tuple[Wait, ...]:
-        """Return what wakes the task, beside what it waits for, when its time is up."""
+        """Return what wakes the task when its time is up, in addition to what it waits for."""
 
 
 class Slot(Protocol):
@@ -88,7 +88,7 @@ class Slot(Protocol):
 
     @property
     def rested(self) -> float:
-        """For how many seconds."""
+        """For how many seconds it has rested."""
 
 
 class BlockedThreads(Protocol):
@@ -96,10 +96,10 @@ class BlockedThreads(Protocol):
 
     @property
     def by_branch(self) -> Mapping[asyncio.Task[Any], set[asyncio.Task[Any]]]:
-        """The branches that run one, and the calls of ``ctx`` that each waits for."""
+        """The branches that run a blocking function, and the calls of ``ctx`` that each function waits for."""
 
     def has_threads(self, calls: set[asyncio.Task[Any]], /) -> bool:
-        """Return whether the function that makes these calls has threads of its own at work."""
+        """Return whether the function that makes these calls has running threads of its own."""
 
 
 class Suspendable(HeldTask, Protocol):
@@ -114,7 +114,7 @@ class Suspendable(HeldTask, Protocol):
 
     @property
     def under_way(self) -> StepsUnderWay:
-        """The steps that are being done now."""
+        """The steps that are running now."""
 
     @property
     def code_run(self) -> CodeRun:
@@ -130,7 +130,7 @@ class Suspendable(HeldTask, Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The task's own code, as a place in the journal."""
+        """The scope of the task's own code."""
 
     @property
     def runner(self) -> asyncio.Task[None]:
@@ -138,16 +138,16 @@ class Suspendable(HeldTask, Protocol):
 
     @property
     def stopping(self) -> Stop | None:
-        """Why it is to stop."""
+        """Why the attempt must stop; None while it may run."""
 
     def loose_ends(self) -> tuple[Operation, ...]:
-        """Return what has to be written about effects that are not through."""
+        """Return what must be written about unfinished effects."""
 
     def leave_code(self) -> None:
-        """Get out of the task's code, which may do other things than wait."""
+        """Interrupt the task's code, which may do more than wait."""
 
     async def check(self, *, only_to_wait: bool = False) -> None:
-        """Pass only while this attempt may act."""
+        """Return only while this attempt may act."""
 
 
 class ParkingLot:
@@ -172,7 +172,7 @@ class ParkingLot:
         self._slot = slot
         self._parked: dict[asyncio.Task[Any], Parked] = {}
         self._waiting: dict[asyncio.Task[Any], Parked] = {}
-        """Those that are parked, or only look whether they may go on."""
+        """The branches that are parked, or that just check whether their wait is over."""
         self._branches: set[asyncio.Task[Any]] = set()
         self._has_rested = False
         self._looking = False
@@ -183,9 +183,9 @@ class ParkingLot:
     async def park(
         self, waits: tuple[Wait, ...], step: Step, topics: tuple[str, ...], look: Callable[[], Awaitable[T | None]]
     ) -> T:
-        """Wait until ``look`` finds something, here or, should the task be suspended, in a later attempt.
+        """Wait until ``look`` returns something: here, or in a later attempt if the task is suspended.
 
-        ``topics`` are the hints that are worth a look.
+        ``topics`` are the notifications after which ``look`` is called.
         """
         branch = asyncio.current_task()
         assert branch is not None  # noqa: S101 - a coroutine runs in a task
@@ -203,12 +203,12 @@ class ParkingLot:
                 found = await look()
                 if found is not None:
                     if self._has_rested:
-                        await self._attempt.check()  # the code behind the wait is work, and work needs a slot
+                        await self._attempt.check()  # the code after the wait needs a slot
                     return found
                 await self._wait(parked)
 
     async def _wait(self, parked: Parked) -> None:
-        # A timer needs no looking at; but the branches beside it may have ended, and then the slot can be given back.
+        # A timer needs no poll. But other branches may have ended meanwhile, and then the task can give its slot back.
         parked.patience = min(parked.patience * 2, LONGEST_LOOK)
         seconds = min((self._seconds_until(timer) for timer in _timers(parked)), default=LOOK_EVERY)
         seconds = min(seconds, parked.patience)
@@ -229,14 +229,14 @@ class ParkingLot:
             parked.woken = asyncio.get_running_loop().create_future()
 
     async def _suspended(self) -> None:
-        """Stay while a suspension is under way; Unwind once it is durable."""
+        """Wait while a suspension is under way. Raises Unwind once it is durable."""
         if self._suspending is not None:
             await asyncio.wait([self._suspending])
         if self._attempt.over:
             raise Unwind
 
     def clear(self) -> None:
-        """Unwind the branches that are still parked: their attempt is over, and nobody comes back to them."""
+        """Unwind the branches that are still parked: their attempt is over, and they are never resumed."""
         for one in list(self._parked.values()):
             expect_unwind(one.branch)
             if not one.woken.done():
@@ -246,11 +246,11 @@ class ParkingLot:
 
     @property
     def is_noted(self) -> bool:
-        """Whether the store knows, or is about to hear, that the task rests."""
+        """Whether the store knows that the task rests, or a Commit about it is under way."""
         return self._noted or self._noting.locked()
 
     async def note_rest(self) -> None:
-        """Write down that the task rests: a death of its worker is then no sign against it."""
+        """Record that the task rests: then a death of its worker does not count against the task."""
         async with self._noting:
             if not self._noted and self._suspending is None and self._slot.is_resting:
                 lines = [one.step for one in self._waiting.values() if self._attempt.journal.get(one.step.key) is None]
@@ -260,8 +260,8 @@ class ParkingLot:
                 await self._attempt.outbox.commit(*map(WriteStep, lines), Rest(resting=True))
                 self._noted = True
 
-    async def stir(self) -> None:
-        """Write down that it rests no more."""
+    async def note_work(self) -> None:
+        """Record that the task no longer rests."""
         async with self._noting:
             if self._noted:
                 await self._attempt.outbox.commit(*map(WriteStep, end_rest(self._attempt)), Rest(resting=False))
@@ -275,7 +275,7 @@ class ParkingLot:
         return not self._parked
 
     def look_soon(self) -> None:
-        """See in a moment whether all branches are parked."""
+        """Check, after a few turns of the loop, whether all branches are parked."""
         if not self.is_empty and not self._looking and self._suspending is None:
             self._look_in(_TURNS, None)
 
@@ -284,7 +284,7 @@ class ParkingLot:
         asyncio.get_running_loop().call_soon(self._look, turns, seen)
 
     def _look(self, turns: int, seen: frozenset[asyncio.Task[Any]] | None) -> None:
-        """See whether all branches are parked, and the very same ones that were ``seen`` to be so before."""
+        """Check whether all branches are parked, and whether they are the same as those in ``seen``."""
         if turns:
             self._look_in(turns - 1, seen)
             return
@@ -295,7 +295,7 @@ class ParkingLot:
         if not attempt.stays and self._all_parked():
             now = frozenset(self._parked)
             if now != seen:
-                # A branch that has just ended tells whoever gathers it only in the next turn of the loop.
+                # A branch that has just ended wakes the branch that gathers it only in the next turn of the loop.
                 self._look_in(_TURNS, now)
                 return
             self._suspending = asyncio.create_task(self._suspend(), name=f"holdfast-suspend-{attempt.task.id}")
@@ -307,20 +307,20 @@ class ParkingLot:
 
     @property
     def only_waits(self) -> bool:
-        """Whether nothing is under way but steps inside which a branch waits."""
+        """Whether every step under way has a waiting branch inside it."""
         return bool(self._waiting) and self._attempt.under_way.only_wait(one.scope for one in self._waiting.values())
 
     def _note_timers(self) -> None:
-        """Have the timers that wait beside a busy branch written with its next Commit.
+        """Write the timers that wait beside a busy branch, with the next Commit.
 
-        So they go on counting, and do not start again, should this process die meanwhile.
+        So they keep their time, and do not start again, if this process dies meanwhile.
         """
         for parked in self._parked.values():
             if _timers(parked) and self._attempt.journal.get(parked.step.key) is None:
                 self._attempt.outbox.buffer(WriteStep(parked.step))
 
     def _is_worth_it(self) -> bool:
-        """Timers that are due in a moment are waited for in place."""
+        """Whether no timer is due soon: the task waits for such a timer on its worker."""
         timers = [timer for parked in self._parked.values() for timer in _timers(parked)]
         return bool(self._parked) and all(self._seconds_until(timer) > HOLD_SLOT for timer in timers)
 
@@ -329,11 +329,11 @@ class ParkingLot:
 
     def _all_parked(self) -> bool:
         if any(parked.woken.done() for parked in self._parked.values()):
-            return False  # it is about to look
+            return False  # it is about to check whether its wait is over
         if self._attempt.under_way:
-            return False  # in a branch that nobody awaits at the moment
+            return False  # a step runs, perhaps in a branch that no other code awaits at the moment
         self._branches = {branch for branch in self._branches if not branch.done()}
-        # The thread of a blocking function waits for its one call, which is parked; so does the function's branch.
+        # The thread of a blocking function waits for its only call, which is parked. So the function's branch waits.
         blocked = {
             branch
             for branch, calls in self._attempt.blocking.by_branch.items()
@@ -342,9 +342,9 @@ class ParkingLot:
         return is_quiescent(self._attempt.runner, self._branches, self._parked.keys() | blocked)
 
     def spill(self) -> None:
-        """Take the task off its worker although something may be under way, which runs again when it comes back.
+        """Take the task off its worker although some code may be under way: it runs again when the task comes back.
 
-        Whatever else it waits for is not known here, so it comes back after a while in any case.
+        What that code waits for is unknown, so the task comes back after a while in any case.
         """
         attempt = self._attempt
         if self._waiting and self._suspending is None and not attempt.over and attempt.stopping is None:
@@ -354,8 +354,8 @@ class ParkingLot:
             self._suspending = asyncio.create_task(spilling, name=f"holdfast-spill-{attempt.task.id}")
 
     @property
-    def spills_in_vain(self) -> int:
-        """How often the task was spilled since it last got ahead."""
+    def useless_spills(self) -> int:
+        """How often the task was spilled since its last progress."""
         journal = self._attempt.journal
         before = journal.get(SPILLED_KEY)
         if before is None or before.finished_at is None or journal.has_ended_since(before.finished_at):
@@ -363,7 +363,7 @@ class ParkingLot:
         return before.attempts
 
     def _spill_line(self) -> Step:
-        """Return the line that counts how often the task was spilled since it last got ahead."""
+        """Return the line that counts how often the task was spilled since its last progress."""
         attempt, now = self._attempt, self._attempt.services.time.now()
         return journal_line(
             attempt,
@@ -371,13 +371,13 @@ class ParkingLot:
             SPILLED,
             attempt.journal.get(SPILLED_KEY),
             state=StepState.COMPLETED,
-            attempts=1 + self.spills_in_vain,
+            attempts=1 + self.useless_spills,
             started_at=now,
         )
 
     async def _suspend(self, *more: Wait, line: Step | None = None) -> None:
         attempt = self._attempt
-        waiting = self._parked if line is None else self._waiting  # of which some may just look
+        waiting = self._parked if line is None else self._waiting  # some of which may just check their wait
         lines = [one.step for one in waiting.values()] + ([] if line is None else [line])
         waits = (*self._waits(waiting), *more)
         besides = () if attempt.time_limit is None else attempt.time_limit.waits(waits)
@@ -385,7 +385,7 @@ class ParkingLot:
         try:
             await attempt.outbox.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
         except (HoldfastError, Unwind) as error:
-            # Fenced, or refused: the branches go on and find out for themselves.
+            # Fenced, or refused: the branches continue, and get the error themselves when they write.
             log.not_suspended(attempt.task, error)
         else:
             attempt.over = True

@@ -1,7 +1,7 @@
 """Doing a transaction: the task's own SQL and the line of its journal, in one transaction of the database.
 
-It is the one kind of step that is done exactly once. Whatever crashes, both are there or neither is. So a store that
-does not answer has written nothing, and the function is simply called again.
+It is the only kind of step that is done exactly once. After a crash, either both are there or neither is. So a
+transaction without a record has written nothing, and its function is called again.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from holdfast.model.step import OVER, Step, StepState
 from holdfast.store.transaction import Transaction
 
 TIMEOUT = 10.0
-"""Seconds a transaction may stay open that says nothing else."""
+"""Seconds for which a transaction may stay open by default."""
 
 _KIND = "transaction"
 
 
 class SyncTransaction:
-    """An open transaction, as a blocking function sees it that works in it."""
+    """An open transaction, as a blocking function sees it."""
 
     __slots__ = ("_crossing", "_transaction")
 
@@ -80,7 +80,7 @@ def transaction_call(
 
 
 def undo_terms(name: str, compensate: Callable[..., Any] | Compensation | None) -> Terms | None:
-    """Return how a transaction is undone: by another one, or by a step where a Compensation is given."""
+    """Return how a transaction is undone: by another transaction, or, with a Compensation, by a step."""
     undo = as_compensation(name, compensate)
     if undo is None:
         return None
@@ -88,10 +88,10 @@ def undo_terms(name: str, compensate: Callable[..., Any] | Compensation | None) 
 
 
 async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> Any:  # noqa: ANN401
-    """Return the recorded result, or do the transaction, which records it."""
+    """Return the recorded result, or do the transaction, which also records its result."""
     if attempt.over or attempt.stopping is not None:
         raise Unwind
-    fix_arguments(call)  # a transaction that was rolled back is done again
+    fix_arguments(call)  # after a rollback the function is called again, and must get the same arguments
     if call.terms is not None:
         attempt.discovery.announce(call)
     recorded = attempt.find(call.key, _KIND)
@@ -114,7 +114,7 @@ async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> An
 
 
 async def run_undo(attempt: StepOwner, call: Call) -> None:
-    """Undo a transaction by another one, in which it is also recorded that this was done."""
+    """Undo a transaction by another one, which also records the undo."""
     fix_arguments(call)
     recorded = attempt.find(call.key, call.kind)
     if recorded is not None and recorded.state is StepState.FAILED:
@@ -131,13 +131,13 @@ async def _do(attempt: StepOwner, call: Call, line: StepLine, tries: tuple[Try, 
         done = await insist(lambda: _try(attempt, call, line, timeout))
         if not isinstance(done, _Failed):
             return done
-        await attempt.check()  # an error of a step that was being stopped says nothing
+        await attempt.check()  # the error of a step that was being stopped has no meaning
         tries = await after_failure(attempt, call, line, tries, done.error)
         line.attempts += 1
 
 
 def _earlier(attempt: StepOwner, call: Call, arguments: str) -> Step | None:
-    """Return the transaction of an earlier round that this one was: under its key, or with these very arguments."""
+    """Return the same transaction of an earlier round: with the same arguments, or under the same key."""
     journal = attempt.journal
 
     def counts(step: Step) -> bool:
@@ -152,11 +152,11 @@ def _earlier(attempt: StepOwner, call: Call, arguments: str) -> Step | None:
 
 
 async def _adopt(attempt: StepOwner, call: Call, line: StepLine, earlier: Step) -> Any:  # noqa: ANN401
-    """It was done in an earlier round: record that as this round's result."""
+    """Record the result of an earlier round as the result of this round."""
     if earlier.digest and earlier.digest != line.digest:
         attempt.fatal = JournalMismatch(
             f"transaction {call.key!r} of task {attempt.task.id} was done in an earlier round, with other arguments "
-            "than the code now passes. Name the new one otherwise, or, if each round is to do it anew, pass repeat=True"
+            "than the code now passes. Give the new one another name, or pass repeat=True to do it in each round"
         )
         raise attempt.fatal
     value = replay(attempt, call, earlier, _type_of(call))
@@ -166,7 +166,7 @@ async def _adopt(attempt: StepOwner, call: Call, line: StepLine, earlier: Step) 
 
 
 async def _try(attempt: StepOwner, call: Call, line: StepLine, timeout: float) -> Any:  # noqa: ANN401
-    """Do the transaction; only an error of the store's, after which it can be done again, is raised."""
+    """Do the transaction. Raises only errors of the store after which it can be done again."""
     began = attempt.services.time.now()
 
     async def work(transaction: Transaction) -> tuple[Any, tuple[Operation, ...]]:
@@ -178,7 +178,8 @@ async def _try(attempt: StepOwner, call: Call, line: StepLine, timeout: float) -
         written = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
         return value, (written, *written_with(attempt, call, line, value))
 
-    # Without a beginning nobody notes it as running, which would wait for the transaction, and undo its record.
+    # Without a start time the engine does not record it as running. That record would wait for the transaction, and
+    # then overwrite its line.
     line.began = None
     attempt.under_way.begin(line)
     try:
@@ -208,7 +209,7 @@ async def transact(services: Services, function: Callable[..., Any], args: tuple
 async def call_in(
     services: Services, transaction: Transaction, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> Any:  # noqa: ANN401
-    """Call a function with the transaction it works in: an async one here, any other in a thread."""
+    """Call a function with its transaction: an async function here, any other in a thread."""
     if describe(function).is_async:
         branch = asyncio.current_task()
         try:
@@ -217,15 +218,15 @@ async def call_in(
             raise
         except BaseException as error:
             if services.owner.is_other:
-                raise  # a process that was forked in there ends, and has nothing to roll back
+                raise  # a process that was forked inside the function ends, and has nothing to roll back
             raise as_failure(error, branch) from None
     blocking = SyncTransaction(transaction, asyncio.get_running_loop())
     value = await services.threads.run(lambda: function(blocking, *args))
     if inspect.iscoroutine(value):
         value.close()
         raise InvalidValue(
-            f"{function!r} was taken for a blocking function and gave a coroutine; pass the async function itself, and "
-            "its arguments after it"
+            f"{function!r} is not an async function but returned a coroutine; pass the async function itself, and its "
+            "arguments after it"
         )
     return value
 

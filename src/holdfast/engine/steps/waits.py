@@ -1,4 +1,4 @@
-"""Waits that outlive the process: timers and events. Each is a line of the journal once it is over."""
+"""Waits that survive a restart of the process: timers and events. Each is a line of the journal once it is over."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from holdfast.model.task import JsonValue
 
 
 def event_channel(task_id: str) -> str:
-    """Return the channel of a task's own events: progress, and whatever else it tells."""
+    """Return the channel of a task's own events, such as its progress."""
     return f"task:{task_id}"
 
 
 async def pause_until(attempt: StepOwner, step: Step, at: datetime) -> None:
-    """Wait for a moment that ``step`` records as its ``retry_at``."""
+    """Wait until a time that ``step`` records as its ``retry_at``."""
 
     async def look() -> bool | None:
         return True if attempt.services.time.now() >= at else None
 
-    await attempt.residence.lot().park((UntilTime(key=step.key, at=at),), step, (), look)
+    await attempt.residence.parking_lot().park((UntilTime(key=step.key, at=at),), step, (), look)
 
 
 async def sleep(attempt: StepOwner, key: str, seconds: float) -> None:
-    """Let time pass, through restarts."""
+    """Wait for a time, also through restarts."""
     recorded = attempt.find(key, "sleep")
     if recorded is not None and recorded.state is StepState.COMPLETED:
         await attempt.take_turn()
@@ -50,7 +50,7 @@ async def sleep(attempt: StepOwner, key: str, seconds: float) -> None:
 
 
 async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: float | None, earlier: bool) -> JsonValue:
-    """Return the payload of the channel's next event; DeadlineExceeded when none came in time."""
+    """Return the payload of the channel's next event. Raises DeadlineExceeded if none comes in time."""
     recorded = attempt.find(key, "event")
     cursors = attempt.events.read()
     if recorded is not None and recorded.state is StepState.COMPLETED:
@@ -71,7 +71,7 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
     async def look() -> Event | bool | None:
         behind, most = cursors[channel], len(reserved) + 1
         for event in await insist(lambda: store.events(channel, after=behind, limit=most)):
-            if event.number > cursors[channel] and event.number not in reserved:  # nor any other branch's by now
+            if event.number > cursors[channel] and event.number not in reserved:  # a branch may have taken it meanwhile
                 reserved.add(event.number)
                 mine.append(event.number)
                 return event
@@ -81,14 +81,14 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
     if until is not None:
         waits.append(UntilTime(key=stable_bytes("timeout", key).hex(), at=until))
     try:
-        event = await attempt.residence.lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
+        event = await attempt.residence.parking_lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
         if isinstance(event, Event):
             output = encode({"channel": channel, "number": event.number, "payload": event.payload})
             done = journal_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
             await attempt.outbox.commit(WriteStep(done))
             return event.payload
     finally:
-        # Not before it is recorded: a branch that is stopped meanwhile leaves its event to the next one.
+        # Move the cursor only once the event is recorded: if this branch is stopped, the next one gets the event.
         if (got := attempt.journal.get(key)) is not None and got.state is StepState.COMPLETED:
             cursors[channel] = max([cursors[channel], *mine])
         reserved.difference_update(mine)
@@ -102,7 +102,7 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
 
 
 async def _find_beginning(attempt: StepOwner, channel: str, *, earlier: bool) -> None:
-    """See that the task knows where it begins to read a channel."""
+    """Set the place from which the task reads a channel, unless it is known."""
     cursors = attempt.events.read()
     if channel not in cursors:
         store, task_id = attempt.services.store, attempt.task.id
@@ -111,7 +111,7 @@ async def _find_beginning(attempt: StepOwner, channel: str, *, earlier: bool) ->
 
 
 async def progress(attempt: StepOwner, key: str, payload: JsonValue) -> None:
-    """Tell whoever watches, once."""
+    """Report progress to the task's watchers, once."""
     if attempt.find(key, "progress") is not None:
         await attempt.take_turn()
         return
@@ -121,7 +121,7 @@ async def progress(attempt: StepOwner, key: str, payload: JsonValue) -> None:
 
 
 def now(attempt: StepOwner, key: str) -> datetime:
-    """Return the time, the same on every replay that gets past the next durable point."""
+    """Return the time. A replay gets the same time, if anything durable was written after this call."""
     recorded = attempt.find(key, "now")
     if recorded is not None:
         return datetime.fromisoformat(decode(recorded.output or b""))
@@ -134,8 +134,8 @@ def now(attempt: StepOwner, key: str) -> datetime:
 def draw(attempt: StepOwner, what: str, key: str) -> bytes:
     """Return random bytes that are the same on every replay.
 
-    They are made of a task's id, and leave no line. Only a fork records of which task: whether its code is still in the
-    past that it shares cannot be seen again once the fork has gone on.
+    They are made from a task's id, and need no line. Only a fork records which task's id was used: later it cannot be
+    determined whether its code was still in the shared past.
     """
     journal = attempt.journal
     if not journal.is_of_fork:

@@ -1,4 +1,4 @@
-"""The contract every store keeps, as a test suite that any store can be held to.
+"""The contract of every store, as a test suite for any store.
 
 A store's author writes one module of tests; pytest and pytest-asyncio do the rest::
 
@@ -8,58 +8,55 @@ A store's author writes one module of tests; pytest and pytest-asyncio do the re
             async with MyStore(clock=clock) as store:
                 yield store
 
-A store that outlives its process also takes ``ReopenContract``, one that several processes share ``SharedContract``,
-and both need the fixture ``another_store``. One topic alone can be had by its own class.
+A store that outlives its process also inherits ``ReopenContract``, a store that several processes share also
+``SharedContract``; both need the fixture ``another_store``. Each topic also has a class of its own.
 
 Modules:
 
-_support.py            Shorthand for the tests: a task, a worker, an attempt with numbered Commits, a Commit from
-                       outside
+_support.py            Helpers for the tests: a task, a worker, an attempt with numbered Commits, a Commit from outside
 approvals.py           Approvals: bound to exact arguments, decided once, used once
 artifacts.py           Artifacts: bytes under their own hash, stored once, read in parts
-base.py                What every topic of the contract shares: its fixtures, and how a store's author fills them
+base.py                The fixtures that all topics of the contract share, and how a store's author provides them
 budget.py              Budgets: reserved before a call, settled after it, never overspent and never counted twice
 claim.py               claim: who gets which task, in which order
 closing.py             Opening and closing: a store that is not open answers nothing
-commit_atomic.py       All of a Commit or nothing of it
+commit_atomic.py       All of a Commit is applied, or nothing of it
 commit_batch.py        Many Commits in one call: as if they came one after the other
 commit_expected.py     Commits from outside any lease: what they expect must still be true
 commit_fenced.py       Commits of a worker: fenced, numbered, and safe to send again
-doors.py               What is refused at the door: bad input gets an InvalidValue that says what is wrong, and changes
-                       nothing
-effects.py             Effects: what is known about them moves along one table, and doubt is never hidden
+doors.py               Bad input: it raises an InvalidValue that names what is wrong, and changes nothing
+effects.py             Effects: their states follow one table, and doubt is never hidden
 events.py              Events: facts on a channel, numbered, kept, read from any position
-fidelity.py            Fidelity: what comes back is exactly what went in
-hints.py               Hints: that something changed
+fidelity.py            Fidelity: stored values are returned exactly as they were given
+hints.py               Hints that something changed
 history.py             History: every move of a task, first to last
-journal.py             The journal: steps, patches, checkpoints, and everything a worker needs to go on
-kinship.py             Kinship: a parent begins its ended children again; and the form of keys that a task keeps over
-                       all its rounds
-lease.py               Leases: one for each worker, renewed by its heartbeat, and over for good when it is over
-memory.py              Memory: facts, stored under the condition that nobody was faster, listed, searched and forgotten
-moves.py               Moves: every pair of states, held to the one table of allowed moves
-names.py               Names: whatever can be printed can be a name, everywhere, and is only ever itself
-overview.py            What a person asks of a whole store: its queues, an id of which they know a few characters, how
-                       it is doing
-prune.py               prune: what ended long ago goes, with everything that belongs to it
+journal.py             The journal: steps, patches, checkpoints, and everything a worker needs to continue
+kinship.py             Kinship: a parent restarts its ended children; and a task keeps its form of keys over all its
+                       rounds
+lease.py               Leases: one for each worker, renewed by its heartbeat, and final when it ends
+memory.py              Memory: facts, stored only if their subject is unchanged, listed, searched and forgotten
+moves.py               Moves: every pair of states, checked against the one table of allowed moves
+names.py               Names: any printable text can be a name, everywhere, and equals only itself
+overview.py            What a person asks of a whole store: its queues, an id from a few of its characters, its health
+prune.py               prune: tasks that ended long ago are deleted, with everything that belongs to them
 queries.py             Queries: filters, pages, counts
-queued.py              queued: what waits, in the order in which it comes up
+queued.py              queued: the tasks in the queue, in the order in which they will be claimed
 sharing.py             Stores that outlive their process, and stores that several processes share
 simple.py              The simple interface: save, get, list_by_state, execute_step
-submit.py              submit: tasks are stored once, however often they are sent
+submit.py              submit: a task is stored once, even if it is sent many times
 sweep_dead_workers.py  sweep: tasks are taken back from workers that fell silent
 sweep_time.py          sweep: timers, delays, deadlines and expiries, in bounded batches
-undoing.py             Undoing: a task whose steps are being compensated is past caring for its deadline
-waits.py               Waiting: what is awaited is a stored fact, so it is never missed, whichever came first
+undoing.py             Undoing: the deadline no longer counts for a task whose steps are being compensated
+waits.py               Waiting: a task waits for a stored fact, so it never misses it, in either order
 """
 
-# ruff: noqa: E402 - the topics are imported after the line that has their assertions rewritten
+# ruff: noqa: E402 - the topics must be imported after pytest is asked to rewrite their assertions
 
 import pkgutil
 
 import pytest
 
-# Before they are imported: so that a failed assertion of theirs shows what it compared.
+# Before the import, so that a failed assertion shows the values it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
 
 from holdfast.store.base import StateStore
@@ -148,12 +145,12 @@ class StoreContract(
     """All topics. The tests of a store are a subclass of this, named ``Test...``."""
 
     async def test_the_suite_fits_the_capabilities(self, store: StateStore) -> None:
-        """A store that several processes share is tested as such."""
+        """A store that several processes share is also tested by SharedContract."""
         assert isinstance(self, SharedContract) == store.capabilities.multi_process
         assert isinstance(self, ReopenContract) >= store.capabilities.durable
 
 
 TOPICS: tuple[type, ...] = StoreContract.__bases__
-"""What every store is held to, topic by topic."""
+"""The topics of the contract of every store."""
 
 __all__ = ["TOPICS", "ContractBase", "ReopenContract", "SharedContract", "StoreContract"]

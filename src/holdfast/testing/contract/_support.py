@@ -1,4 +1,4 @@
-"""Shorthand for the tests: a task, a worker, an attempt with numbered Commits, a Commit from outside.
+"""Helpers for the tests: a task, a worker, an attempt with numbered Commits, a Commit from outside.
 
 ``options`` are always the fields of the record that is made, which checks them itself.
 """
@@ -21,15 +21,15 @@ from holdfast.model.worker import Claim, Claimed, NewWorker
 from holdfast.store.base import StateStore
 
 NAME = "job"
-"""The name of tasks where the test does not care."""
+"""The default name of tasks."""
 
 LEASE = 30.0
-"""Seconds of every worker's lease where the test does not care."""
+"""The default lease of workers, in seconds."""
 
 
 @contextmanager
 def row(*name: object) -> Iterator[None]:
-    """Name the row of a table that a test goes through, should it fail there."""
+    """Name the row of a test's table in the failure, if the test fails in this row."""
     try:
         yield
     except BaseException as error:
@@ -51,7 +51,7 @@ async def submit_one(store: StateStore, task_id: str = "task", **options: Any) -
 
 
 async def stored(store: StateStore, task_id: str = "task") -> Task:
-    """Return a task that must be there."""
+    """Return a task that must exist."""
     task = await store.get(task_id)
     assert task is not None
     return task
@@ -89,7 +89,7 @@ class Attempt:
 
     @property
     def worker_id(self) -> str:
-        """Who holds it."""
+        """The worker that holds it."""
         assert self.task.owner is not None
         return self.task.owner
 
@@ -105,7 +105,7 @@ class Attempt:
         )
 
     async def send(self, *operations: Operation) -> Verdict:
-        """Send the next Commit and return what became of it."""
+        """Send the next Commit and return its verdict."""
         return await send(self.store, self.commit(*operations))
 
     async def apply(self, *operations: Operation) -> Verdict:
@@ -139,7 +139,7 @@ async def running_task(
     worker_id: str = "worker",
     **options: Any,
 ) -> Attempt:
-    """Submit a task to a queue of its own, register a fresh worker and let it claim the task."""
+    """Submit a task to its own queue, register a new worker and let it claim the task."""
     options = {"queue": f"queue of {task_id}"} | options
     await submit_one(store, task_id, **options)
     await enter(store, worker_id)
@@ -147,18 +147,18 @@ async def running_task(
 
 
 async def claimed_by(store: StateStore, worker_id: str, number: int = 1, **options: Any) -> Attempt:
-    """Let the worker claim the one task there is for it."""
+    """Let the worker claim the only task for it."""
     [claimed] = await claim(store, worker_id, number, **options)
     return Attempt(store, claimed)
 
 
 async def acquired_by(store: StateStore, task_id: str, worker_id: str) -> Attempt:
-    """Let the worker lease this very task, in whatever state it is."""
+    """Let the worker lease this task, in any state."""
     return Attempt(store, await store.acquire(task_id, worker_id))
 
 
 def move(to: TaskState, **options: Any) -> Move:
-    """Move, for the reason that the test says so."""
+    """Describe a Move, with a fixed reason."""
     options = {"reason": "the test says so"} | options
     return Move(to=to, **options)
 
@@ -174,7 +174,7 @@ def step(key: str = "collect", position: int = 1, **options: Any) -> Step:
 
 
 def without_detail(verdict: Verdict) -> Verdict:
-    """Drop the words, which are for people and may differ between stores."""
+    """Remove the detail text, which is for people and may differ between stores."""
     return replace(verdict, detail="")
 
 

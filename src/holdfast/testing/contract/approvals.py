@@ -35,7 +35,7 @@ def asked(approval_id: str = "ask", **options: Any) -> Approval:  # noqa: ANN401
 
 
 def approve(approval_id: str = "ask", by: str = "bob") -> Decide:
-    """Say yes."""
+    """Approve the request."""
     return Decide(approval_id=approval_id, state=ApprovalState.APPROVED, by=by)
 
 
@@ -52,7 +52,7 @@ async def open_approval(store: StateStore, approval: Approval) -> Approval:
 
 
 async def stored_approval(store: StateStore, approval_id: str = "ask") -> Approval:
-    """Return an approval that must be there."""
+    """Return an approval that must exist."""
     approval = await store.approval(approval_id)
     assert approval is not None
     return approval
@@ -86,7 +86,7 @@ class ApprovalsContract(ContractBase):
         assert await store.approval("unknown") is None
 
     async def test_asking_again_is_the_same_question(self, store: StateStore, clock: ManualClock) -> None:
-        """It is left as it stands, decided or not."""
+        """The stored approval stays unchanged, decided or not."""
         first = await open_approval(store, asked())
         clock.advance(1)
         assert await refusal_of(store, OpenApproval(asked(question="Really?"))) is None
@@ -119,45 +119,45 @@ class ApprovalsContract(ContractBase):
         )
 
     async def test_a_decision_is_made_once(self, store: StateStore) -> None:
-        """Of two people, the second is told."""
+        """If two people decide, the second is refused."""
         await open_approval(store, asked())
         await apply_outside(store, "task", approve())
         assert await refusal_of(store, approve(by="alice")) is Refusal.APPROVAL
 
     async def test_only_a_decider_decides(self, store: StateStore) -> None:
-        """Where the approval names any."""
+        """If the approval names deciders."""
         await open_approval(store, asked(deciders=("alice", "carol")))
         assert await refusal_of(store, approve(by="bob")) is Refusal.APPROVAL
         assert await refusal_of(store, approve(by="carol")) is None
 
-    async def test_whoever_asked_takes_it_back(self, store: StateStore) -> None:
-        """That is not for its deciders."""
+    async def test_the_asker_withdraws_it(self, store: StateStore) -> None:
+        """The asker may withdraw it without being a decider."""
         await open_approval(store, asked(deciders=("alice", "carol")))
         take_back = Decide(approval_id="ask", state=ApprovalState.VOID, by="bob")
         assert await refusal_of(store, take_back) is None
         assert await refusal_of(store, approve(by="carol")) is Refusal.APPROVAL
 
     async def test_an_unknown_approval_is_not_decided(self, store: StateStore) -> None:
-        """Nor is one of another task."""
+        """An approval of another task is not decided either."""
         await open_approval(store, asked("theirs", task_id="other"))
         await submit_one(store)
         assert await refusal_of(store, approve("unknown")) is Refusal.APPROVAL
         assert await refusal_of(store, approve("theirs")) is Refusal.APPROVAL
 
-    async def test_after_its_expiry_nobody_decides(self, store: StateStore, clock: ManualClock) -> None:
-        """Even before a sweep has noticed."""
+    async def test_after_its_expiry_a_decision_is_refused(self, store: StateStore, clock: ManualClock) -> None:
+        """Even before a sweep has expired it."""
         await open_approval(store, asked(expires_at=clock.now() + timedelta(seconds=10)))
         clock.advance(10)
         assert await refusal_of(store, approve()) is Refusal.APPROVAL
 
-    async def test_until_its_expiry_somebody_may(self, store: StateStore, clock: ManualClock) -> None:
-        """To the last moment."""
+    async def test_until_its_expiry_a_decision_is_accepted(self, store: StateStore, clock: ManualClock) -> None:
+        """Until the last moment before it."""
         await open_approval(store, asked(expires_at=clock.now() + timedelta(seconds=10)))
         clock.advance(9.999)
         assert await refusal_of(store, approve()) is None
 
     async def test_an_approval_is_used_for_one_effect(self, store: StateStore) -> None:
-        """As often as that effect is tried, and for no other."""
+        """Any number of times for that effect, and for no other effect."""
         await open_approval(store, asked())
         await apply_outside(store, "task", approve())
         assert await refusal_of(store, use("first")) is None
@@ -166,14 +166,14 @@ class ApprovalsContract(ContractBase):
         assert (await stored_approval(store)).consumed_by == "first"
 
     async def test_changed_arguments_void_it(self, store: StateStore) -> None:
-        """The approval was given for other ones."""
+        """The approval was given for other arguments."""
         await open_approval(store, asked())
         await apply_outside(store, "task", approve())
         assert await refusal_of(store, use(arguments_hash="changed")) is Refusal.APPROVAL
 
     @pytest.mark.parametrize("decision", [ApprovalState.REJECTED, ApprovalState.ANSWERED, ApprovalState.VOID], ids=str)
     async def test_only_an_approved_one_is_used(self, store: StateStore, decision: ApprovalState) -> None:
-        """Open, rejected, answered and void are all no."""
+        """Not one that is open, rejected, answered or void."""
         await open_approval(store, asked())
         assert await refusal_of(store, use()) is Refusal.APPROVAL
         await apply_outside(store, "task", Decide(approval_id="ask", state=decision, by="bob"))
@@ -187,7 +187,7 @@ class ApprovalsContract(ContractBase):
     async def test_an_expired_one_follows_its_default(
         self, store: StateStore, clock: ManualClock, default: ApprovalState, refusal: Refusal | None
     ) -> None:
-        """Silence means what was agreed beforehand."""
+        """If no decision comes, the default applies."""
         await open_approval(store, asked(default=default, expires_at=clock.now() + timedelta(seconds=10)))
         clock.advance(10)
         await store.sweep()
@@ -217,7 +217,7 @@ class ApprovalsContract(ContractBase):
         assert (await stored_approval(store, "decided")).state is ApprovalState.APPROVED
 
     async def test_waiting_leaves_questions_open(self, store: StateStore) -> None:
-        """That is what the task waits for."""
+        """The task waits for their answers."""
         attempt = await running_task(store)
         await attempt.apply(OpenApproval(asked()), move(TaskState.WAITING))
         assert (await stored_approval(store)).state is ApprovalState.OPEN
@@ -235,7 +235,7 @@ class ApprovalsContract(ContractBase):
         assert [approval.id for approval in some] == ["b"]
         assert await store.approvals(states=set()) == []
 
-    async def test_a_default_that_is_no_decision_is_refused(self) -> None:
+    async def test_a_default_that_is_not_a_decision_is_refused(self) -> None:
         """Before it reaches any store."""
         with pytest.raises(InvalidValue):
             asked(default=ApprovalState.OPEN)

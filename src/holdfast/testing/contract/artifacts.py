@@ -21,11 +21,11 @@ from holdfast.testing.contract._support import apply_outside, row, submit_one
 from holdfast.testing.contract.base import ContractBase
 
 LARGE = bytes(range(256)) * 1025
-"""More than any store would keep in one piece, and no multiple of a usual chunk."""
+"""More than any store would keep in one piece, and not a multiple of a usual chunk."""
 
 
 PIECE = 1 << 20
-"""What our own stores take of a stream in one transaction."""
+"""How much of a stream our own stores write in one transaction."""
 
 
 class TornError(Exception):
@@ -33,7 +33,7 @@ class TornError(Exception):
 
 
 async def stream(content: bytes, step: int = 70_000) -> AsyncIterator[bytes]:
-    """Give ``content`` in parts."""
+    """Yield ``content`` in parts."""
     for start in range(0, len(content), step):
         await asyncio.sleep(0)
         yield content[start : start + step]
@@ -56,7 +56,7 @@ class ArtifactsContract(ContractBase):
         assert await store.read_artifact(artifact.id) == content
 
     async def test_the_same_bytes_are_the_same_artifact(self, store: StateStore, clock: ManualClock) -> None:
-        """Described as it was first stored, and as young as it was last wanted."""
+        """With the description of the first store call and the age of the last one."""
         first = await store.put_artifact(b"hello", media_type="text/plain")
         clock.advance(1)
         again = await store.put_artifact(b"hello", media_type="image/png")
@@ -64,7 +64,7 @@ class ArtifactsContract(ContractBase):
         assert await store.artifact(first.id) == again
 
     async def test_a_range_is_read_without_the_rest(self, store: StateStore) -> None:
-        """As Python would slice it."""
+        """Like a slice in Python."""
         artifact = await store.put_artifact(LARGE)
         for offset, length in (
             (0, 0),
@@ -84,7 +84,7 @@ class ArtifactsContract(ContractBase):
     @pytest.mark.parametrize("size", [0, 1, len(LARGE), PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 70_000])
     @pytest.mark.parametrize("step", [70_000, 3 * PIECE], ids=["in parts", "at once"])
     async def test_a_stream_is_its_bytes(self, store: StateStore, clock: ManualClock, size: int, step: int) -> None:
-        """However long it is and however it comes, it is the artifact that its bytes are."""
+        """For any length and any division into parts, the artifact is the same as for the whole bytes."""
         content = (LARGE * 12)[:size]
         artifact = await store.put_artifact(stream(content, step), media_type="text/plain")
         assert artifact == Artifact(
@@ -99,7 +99,7 @@ class ArtifactsContract(ContractBase):
     async def test_the_same_bytes_as_a_stream_are_the_same_artifact(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """Whichever way they came first."""
+        """In either order."""
         content, other = LARGE * 9, LARGE * 10
         first = await store.put_artifact(content, media_type="text/plain")
         streamed = await store.put_artifact(stream(other), media_type="text/plain")
@@ -111,7 +111,7 @@ class ArtifactsContract(ContractBase):
         assert await store.read_artifact(streamed.id) == other
 
     async def test_a_stream_that_fails_leaves_nothing_to_read(self, store: StateStore) -> None:
-        """Neither what came nor the whole; its error is the caller's."""
+        """Neither the parts that came nor the whole; the error reaches the caller."""
         content = LARGE * 12
 
         async def failing() -> AsyncIterator[bytes]:
@@ -126,7 +126,7 @@ class ArtifactsContract(ContractBase):
         assert await store.read_artifact((await store.put_artifact(stream(content))).id) == content
 
     async def test_a_stream_whose_reader_is_cancelled_leaves_nothing_to_read(self, store: StateStore) -> None:
-        """The caller is gone in the middle of it."""
+        """The caller is cancelled in the middle of it."""
         content = LARGE * 12
         reached = asyncio.Event()
 
@@ -144,7 +144,7 @@ class ArtifactsContract(ContractBase):
         assert await store.artifact(hashlib.sha256(content).hexdigest()) is None
 
     async def test_a_stream_of_something_else_is_refused(self, store: StateStore) -> None:
-        """Text has no bytes until somebody says in which encoding."""
+        """Text has no bytes without an encoding."""
 
         async def text() -> AsyncIterator[str]:
             yield "text"
@@ -153,17 +153,17 @@ class ArtifactsContract(ContractBase):
             await store.put_artifact(cast("AsyncIterator[bytes]", text()))
 
     async def test_many_store_the_same_at_once(self, store: StateStore) -> None:
-        """All get the one artifact, and it is whole."""
+        """All get the same artifact, and it is complete."""
         content = LARGE * 12
         sources: list[bytes | AsyncIterator[bytes]] = [stream(content, step) for step in (70_000, 300_000, 5 << 20)]
         stored = await asyncio.gather(*(store.put_artifact(source) for source in [*sources, content]))
         assert {artifact.id for artifact in stored} == {hashlib.sha256(content).hexdigest()}
         assert await store.read_artifact(stored[0].id) == content
 
-    async def test_a_stream_that_was_pruned_on_its_way_is_no_artifact(
+    async def test_a_stream_that_was_pruned_on_its_way_is_not_an_artifact(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """It came too slowly for whoever prunes. Stored or refused, but never with a hole in it."""
+        """A prune came while it was slow. It is stored or refused, but never with a part missing."""
         content = LARGE * 20
 
         async def slow() -> AsyncIterator[bytes]:
@@ -180,7 +180,7 @@ class ArtifactsContract(ContractBase):
             assert await store.read_artifact(stored.id) == content
 
     async def test_a_slow_stream_that_goes_on_is_not_pruned(self, store: StateStore, clock: ManualClock) -> None:
-        """What counts is when its last piece came."""
+        """The time of its last part counts."""
         content = LARGE * 20
 
         async def slow() -> AsyncIterator[bytes]:
@@ -199,7 +199,7 @@ class ArtifactsContract(ContractBase):
             await store.read_artifact("0" * 64)
 
     async def test_a_task_links_what_it_uses(self, store: StateStore, clock: ManualClock) -> None:
-        """By artifact id; a file name is only metadata, and the artifact need not be there."""
+        """By artifact id; a file name is only metadata, and the artifact need not exist."""
         named = ArtifactLink(
             artifact_id="b",
             name="../../etc/passwd",

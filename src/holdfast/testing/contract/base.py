@@ -1,4 +1,4 @@
-"""What every topic of the contract shares: its fixtures, and how a store's author fills them."""
+"""The fixtures that all topics of the contract share, and how a store's author provides them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class ContractBase:
 
     @pytest.fixture
     def clock(self) -> ManualClock:
-        """The one clock of the test; the store must go by it."""
+        """The clock of the test; the store must use it."""
         return ManualClock(START)
 
     @pytest.fixture
     async def store(self, clock: ManualClock) -> StateStore:
-        """An open, empty store that goes by ``clock``."""
-        raise NotImplementedError(f"{type(self).__name__} must supply a store that goes by {clock}")
+        """An open, empty store that uses ``clock``."""
+        raise NotImplementedError(f"{type(self).__name__} must supply a store that uses {clock}")
 
     @pytest.fixture
     def another_store(self, clock: ManualClock) -> Callable[[], StateStore]:
         """Make further, unopened stores over the same data as ``store``. Only for stores that outlive their process."""
-        raise NotImplementedError(f"{type(self).__name__} must supply another store that goes by {clock}")
+        raise NotImplementedError(f"{type(self).__name__} must supply another store that uses {clock}")

@@ -38,7 +38,7 @@ def reserve(amount: int, step_key: str = "call", account: str = "task") -> Reser
 
 
 def settle(amount: int, step_key: str = "call", account: str = "task") -> Settle:
-    """Say what the step really used."""
+    """Record what the step really used."""
     return Settle(account=account, step_key=step_key, amounts={"tokens": amount})
 
 
@@ -66,13 +66,13 @@ class BudgetContract(ContractBase):
         assert (await store.load("task")).reservations == ()
 
     async def test_a_reservation_up_to_the_limit_fits(self, store: StateStore) -> None:
-        """To the last one."""
+        """Exactly up to the limit."""
         attempt = await running_task(store, budget={"tokens": 100})
         await attempt.apply(reserve(60, "a"), reserve(40, "b"))
         assert await store.accounts("task") == tokens(100, 0, 100)
 
     async def test_a_reservation_above_the_limit_is_refused(self, store: StateStore) -> None:
-        """With the numbers a person needs."""
+        """With the numbers that a person needs."""
         attempt = await running_task(store, budget={"tokens": 100})
         await attempt.apply(settle(30, "earlier"), reserve(50, "held"))
         verdict = await attempt.send(reserve(21))
@@ -89,7 +89,7 @@ class BudgetContract(ContractBase):
         assert await store.accounts("task") == tokens(100, 30, 50)
 
     async def test_the_first_meter_that_does_not_fit_is_named(self, store: StateStore) -> None:
-        """By name, whatever the order in which they were given; those that do fit are not held."""
+        """The first by name, in any order of the call; the meters that fit are not held either."""
         attempt = await running_task(store, budget={"cost": 1, "steps": 9, "tokens": 1})
         verdict = await attempt.send(
             Reserve(account="task", step_key="call", amounts={"tokens": 2, "steps": 1, "cost": 2})
@@ -99,7 +99,7 @@ class BudgetContract(ContractBase):
         assert [account.reserved for account in await store.accounts("task")] == [0, 0, 0]
 
     async def test_a_meter_without_a_limit_is_counted_all_the_same(self, store: StateStore) -> None:
-        """Unlimited is not unknown."""
+        """A meter without a limit is still recorded."""
         attempt = await running_task(store)
         await attempt.apply(reserve(10**12))
         assert await store.accounts("task") == tokens(None, 0, 10**12)
@@ -107,7 +107,7 @@ class BudgetContract(ContractBase):
         assert await store.accounts("task") == tokens(None, 5, 0)
 
     async def test_settling_may_overspend(self, store: StateStore) -> None:
-        """It happened: refusing to write it down would not undo it."""
+        """It happened: refusing to record it would not undo it."""
         attempt = await running_task(store, budget={"tokens": 10})
         await attempt.apply(reserve(10))
         await attempt.apply(settle(25))
@@ -115,13 +115,13 @@ class BudgetContract(ContractBase):
         assert (await attempt.send(reserve(0))).refusal is Refusal.BUDGET
 
     async def test_settling_without_a_reservation_counts(self, store: StateStore) -> None:
-        """It opens the meter where there is none."""
+        """It opens the meter if there is none."""
         attempt = await running_task(store)
         await attempt.apply(settle(7))
         assert await store.accounts("task") == tokens(None, 7, 0)
 
     async def test_settling_releases_every_meter_of_the_step(self, store: StateStore) -> None:
-        """Also those it says nothing about."""
+        """Also those that the settlement does not name."""
         attempt = await running_task(store, budget={"tokens": 10, "steps": 10})
         await attempt.apply(Reserve(account="task", step_key="call", amounts={"tokens": 5, "steps": 1}))
         await attempt.apply(settle(3))
@@ -156,7 +156,7 @@ class BudgetContract(ContractBase):
         assert await store.accounts("task") == tokens(None, 9, 0)
 
     async def test_an_account_may_be_shared(self, store: StateStore) -> None:
-        """By tasks that know its name; neither can overspend it."""
+        """By tasks that use its name; neither can overspend it."""
         one = await running_task(store, "one", "worker one")
         two = await running_task(store, "two", "worker two")
         await one.apply(SetLimits(account="team", limits={"tokens": 10}), reserve(6, account="team"))
@@ -177,7 +177,7 @@ class BudgetContract(ContractBase):
         assert await store.accounts("team") == tokens(None, 1, 6, "team")
 
     async def test_racing_reservations_never_overspend(self, store: StateStore) -> None:
-        """Of ten that want a third each, three get it."""
+        """If ten ask for a third each, three get it."""
         attempts = [await running_task(store, f"task-{number}", f"worker-{number}") for number in range(10)]
         await attempts[0].apply(SetLimits(account="team", limits={"tokens": 9}))
         verdicts = await asyncio.gather(*(attempt.send(reserve(3, account="team")) for attempt in attempts))
@@ -185,7 +185,7 @@ class BudgetContract(ContractBase):
         assert await store.accounts("team") == tokens(9, 0, 9, "team")
 
     async def test_a_take_over_counts_the_unsettled_as_spent(self, store: StateStore, clock: ManualClock) -> None:
-        """The dead worker may have made the call; nobody knows better."""
+        """The dead worker may have made the call; its real use is unknown."""
         first = await running_task(store, queue="default", budget={"tokens": 10})
         await first.apply(reserve(4))
         second = await successor(store, clock)
@@ -194,7 +194,7 @@ class BudgetContract(ContractBase):
         assert await store.accounts("task") == tokens(10, 4, 1)
 
     async def test_a_take_over_settles_only_its_own(self, store: StateStore, clock: ManualClock) -> None:
-        """The step it runs again was perhaps paid for before: that is not forgotten when the second call is settled."""
+        """The first call of the step may have been paid for: settling the second call does not release the first."""
         first = await running_task(store, queue="default", budget={"tokens": 10})
         await first.apply(reserve(4))
         second = await successor(store, clock)
@@ -221,7 +221,7 @@ class BudgetContract(ContractBase):
         assert await store.accounts("task") == tokens(10, 0, 4)
 
     async def test_a_resent_settlement_counts_once(self, store: StateStore) -> None:
-        """As every Commit."""
+        """Like every Commit."""
         attempt = await running_task(store, budget={"tokens": 10})
         commit = attempt.commit(settle(3))
         for _ in range(3):

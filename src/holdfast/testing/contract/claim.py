@@ -68,7 +68,7 @@ class ClaimContract(ContractBase):
         ]
 
     async def test_a_claimed_task_is_not_claimed_again(self, store: StateStore) -> None:
-        """Neither by another worker nor by the same."""
+        """Neither by another worker nor by the same one."""
         await running_task(store, queue="default")
         await enter(store, "other")
         assert await claimed_ids(store, "other") == []
@@ -123,7 +123,7 @@ class ClaimContract(ContractBase):
         assert await claimed_ids(store, queues=("two", "three", "empty")) == ["in-three", "in-two"]
 
     async def test_many_queues_and_names_are_one_ranking(self, store: StateStore, clock: ManualClock) -> None:
-        """By priority and age, then by id, whatever their number; what may not be claimed stands in nobody's way."""
+        """By priority and age, then by id, for any number of them; a task that may not be claimed blocks no other."""
         await enter(store)
         number = 0
         for shape, (queues, names) in enumerate(((1, 3), (5, 5), (3, 100))):
@@ -140,7 +140,7 @@ class ClaimContract(ContractBase):
             await store.submit(newer)
             await enter(store, f"newer-{shape}")
             await claimed_ids(store, f"newer-{shape}", **wanted, key_form=SCOPED_KEYS + 1)
-            await store.retire(f"newer-{shape}")  # handed back, with keys of a form that only a newer version speaks
+            await store.retire(f"newer-{shape}")  # handed back, with keys of a form that only a newer version reads
             order = []
             for _ in range(4):
                 some = [
@@ -167,7 +167,7 @@ class ClaimContract(ContractBase):
             assert got == [task_id for _, task_id in sorted(order)]
 
     async def test_only_the_registered_names(self, store: StateStore) -> None:
-        """A worker is never handed a task it has no code for."""
+        """A worker never gets a task without having its code."""
         await submit_one(store, "known")
         await submit_one(store, "unknown", name="other-job")
         await enter(store)
@@ -181,7 +181,7 @@ class ClaimContract(ContractBase):
         assert await claimed_ids(store, **nothing) == []
 
     async def test_at_most_the_limit(self, store: StateStore) -> None:
-        """The rest stays for the next."""
+        """The rest stays for the next claim."""
         for number in range(5):
             await submit_one(store, f"task-{number}")
         await enter(store)
@@ -190,14 +190,14 @@ class ClaimContract(ContractBase):
 
     @pytest.mark.parametrize("limit", [0, -1])
     async def test_a_limit_of_nothing_gets_nothing(self, store: StateStore, limit: int) -> None:
-        """And its number is still free."""
+        """And its number can still be used."""
         await submit_one(store)
         await enter(store)
         assert await claimed_ids(store, limit=limit) == []
         assert await claimed_ids(store, limit=1) == ["task"]
 
     async def test_a_repeated_number_returns_what_it_got(self, store: StateStore) -> None:
-        """A claim whose answer was lost strands nothing, and takes nothing more."""
+        """If the answer to a claim was lost, no task is lost, and a repeat takes no more tasks."""
         await submit_one(store, "a")
         await submit_one(store, "b")
         await enter(store)
@@ -215,7 +215,7 @@ class ClaimContract(ContractBase):
         assert await claim(store, number=1) == []
 
     async def test_a_lower_number_is_a_repeat_too(self, store: StateStore) -> None:
-        """Late answers are told apart by number, not by order."""
+        """Late answers are identified by number, not by order."""
         await submit_one(store, "a")
         await enter(store)
         await claim(store, number=1)
@@ -236,7 +236,7 @@ class ClaimContract(ContractBase):
         assert await claimed_ids(store) == ["in-time"]
 
     async def test_a_task_that_must_undo_is_handed_out_late(self, store: StateStore, clock: ManualClock) -> None:
-        """Its completed steps have to be compensated by somebody."""
+        """A worker has to compensate its completed steps."""
         await submit_one(store, deadline=clock.now() + timedelta(seconds=10))
         await apply_outside(store, "task", RequireUndo(required=True))
         await enter(store)
@@ -251,7 +251,7 @@ class ClaimContract(ContractBase):
         assert await claim(store) == []
 
     async def test_a_draining_or_late_worker_may_repeat_a_claim(self, store: StateStore, clock: ManualClock) -> None:
-        """It gets no new work, but what it holds already it must be able to learn."""
+        """It gets no new work, but it can still find out what it holds."""
         attempt = await running_task(store, queue="default")
         await store.drain("worker")
         clock.advance(LEASE)
@@ -260,7 +260,7 @@ class ClaimContract(ContractBase):
     async def test_an_unknown_worker_is_refused(self, store: StateStore) -> None:
         """Only registered workers hold leases."""
         with pytest.raises(WorkerDead):
-            await claim(store, "nobody")
+            await claim(store, "stranger")
 
     async def test_a_dead_worker_is_refused(self, store: StateStore) -> None:
         """Dead is final."""
@@ -270,7 +270,7 @@ class ClaimContract(ContractBase):
             await claim(store)
 
     async def test_a_worker_whose_lease_ran_out_gets_nothing(self, store: StateStore, clock: ManualClock) -> None:
-        """Even before anybody noticed: its new tasks would be taken back at once."""
+        """Even before a sweep: its new tasks would be taken back at once."""
         await submit_one(store)
         await enter(store)
         clock.advance(LEASE)
@@ -279,7 +279,7 @@ class ClaimContract(ContractBase):
         assert await claimed_ids(store) == ["task"]
 
     async def test_fresh_means_nothing_was_ever_written(self, store: StateStore) -> None:
-        """A fresh task needs no load; one that was touched from outside does."""
+        """A fresh task needs no load; a task that was changed from outside does."""
         await submit_one(store, "touched")
         await apply_outside(store, "touched")
         await submit_one(store, "untouched")
@@ -288,7 +288,7 @@ class ClaimContract(ContractBase):
         assert fresh == {"touched": False, "untouched": True}
 
     async def test_a_task_in_review_is_leased_where_it_is(self, store: StateStore) -> None:
-        """The verifier runs under a lease of its own, without a move."""
+        """The verifier runs under its own lease, without a move."""
         attempt = await running_task(store, queue="default")
         await attempt.apply(move(TaskState.REVIEW, result="done"), Release())
         history = await store.history("task")
@@ -324,7 +324,7 @@ class ClaimContract(ContractBase):
         assert verdict.sequence == 1
 
     async def test_many_workers_never_share_a_task(self, store: StateStore) -> None:
-        """However they race."""
+        """In any race."""
         for number in range(20):
             await submit_one(store, f"task-{number:02}")
         for number in range(5):
@@ -334,7 +334,7 @@ class ClaimContract(ContractBase):
         assert handed_out == [f"task-{number:02}" for number in range(20)]
 
     async def test_the_worker_record_counts_its_claims(self, store: StateStore) -> None:
-        """Those that found something: an idle worker that looks and looks writes nothing."""
+        """Only claims that found something: an idle worker that polls writes nothing."""
         await submit_one(store)
         await enter(store)
         await claim(store, number=4)

@@ -58,14 +58,14 @@ VERBS: dict[str, Callable[[StateStore], Awaitable[object]]] = {
     "add_evidence": lambda store: store.add_evidence(Evidence(task_id="t", effect_id="e", fence=1, body=b"")),
     "prune": lambda store: store.prune(timedelta(days=1)),
 }
-"""Every verb that touches what is stored, with arguments it would take."""
+"""Every method that reads or writes stored data, with valid arguments."""
 
 
 class ClosingContract(ContractBase):
     """open and close."""
 
     async def test_a_closed_store_refuses_every_verb(self, store: StateStore) -> None:
-        """With an error that says so."""
+        """With StoreClosed."""
         await submit_one(store)
         await store.close()
         for verb, use in VERBS.items():
@@ -73,24 +73,24 @@ class ClosingContract(ContractBase):
                 await use(store)
 
     async def test_closing_twice_is_fine(self, store: StateStore) -> None:
-        """Cleaning up never fails because somebody was faster."""
+        """Cleaning up does not fail because the store is closed already."""
         await store.close()
         await store.close()
 
     async def test_opening_twice_is_refused(self, store: StateStore) -> None:
-        """The open store goes on."""
+        """The open store stays usable."""
         with pytest.raises(StoreError):
             await store.open()
         await submit_one(store)
 
     async def test_a_store_can_be_opened_again(self, store: StateStore) -> None:
-        """After it was closed; what it holds then is a matter of its durability."""
+        """After it was closed; what it then holds depends on its durability."""
         await store.close()
         async with store:
             await submit_one(store)
 
     async def test_capabilities_are_named(self, store: StateStore) -> None:
-        """What several machines share, several processes share."""
+        """A store for several machines is also one for several processes."""
         assert isinstance(store.capabilities, Capabilities)
         assert store.capabilities.multi_process or not store.capabilities.multi_machine
         assert self.leases_on_boot_clock or store.capabilities.multi_machine

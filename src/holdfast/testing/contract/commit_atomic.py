@@ -1,4 +1,4 @@
-"""All of a Commit or nothing of it."""
+"""All of a Commit is applied, or nothing of it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from holdfast.testing.snapshot import snapshot
 
 
 class AtomicCommitContract(ContractBase):
-    """All of a Commit or nothing of it."""
+    """All of a Commit is applied, or nothing of it."""
 
     @pytest.mark.parametrize(
         ("refusing", "refusal"),
@@ -67,7 +67,7 @@ class AtomicCommitContract(ContractBase):
     async def test_a_refused_commit_leaves_nothing(
         self, store: StateStore, refusing: Operation, refusal: Refusal
     ) -> None:
-        """Whatever stands before and behind the operation that refuses."""
+        """With any operations before and after the one that refuses."""
         attempt = await running_task(store, budget={"tokens": 10})
         await submit_one(store, "holder", key="taken")
         await attempt.apply(OpenApproval(Approval(task_id="task", question="?", step_key="s", id="ask")))
@@ -79,7 +79,7 @@ class AtomicCommitContract(ContractBase):
         assert await _everything(store) == before
 
     async def test_the_same_commit_without_a_refusal_leaves_all_of_it(self, store: StateStore) -> None:
-        """So that the test above proves something."""
+        """This shows that the test above proves something."""
         attempt = await running_task(store, budget={"tokens": 10})
         verdict = await attempt.apply(*_one_of_each())
         assert [child.task_id for child in verdict.children] == ["new-child"]
@@ -103,7 +103,7 @@ class AtomicCommitContract(ContractBase):
         )
 
     async def test_an_operation_does_not_see_what_comes_behind_it(self, store: StateStore) -> None:
-        """Order counts."""
+        """The order matters."""
         attempt = await running_task(store, budget={"tokens": 1})
         verdict = await attempt.send(
             Reserve(account="task", step_key="s", amounts={"tokens": 100}),
@@ -112,7 +112,7 @@ class AtomicCommitContract(ContractBase):
         assert verdict.refusal is Refusal.BUDGET
 
     async def test_the_move_is_applied_last(self, store: StateStore) -> None:
-        """Wherever it stands: what follows it still belongs to the attempt."""
+        """In any position: operations after it still belong to the attempt."""
         attempt = await running_task(store)
         await attempt.apply(COMPLETE, WriteStep(step()), OpenApproval(_approval("ask")))
         assert await store.steps("task") == [step()]
@@ -121,7 +121,7 @@ class AtomicCommitContract(ContractBase):
         assert approval.state is ApprovalState.CLOSED
 
     async def test_what_cannot_mean_anything_is_refused_at_the_door(self, store: StateStore) -> None:
-        """The whole call, before anything is written."""
+        """The whole call is rejected before anything is written."""
         attempt = await running_task(store)
         before = await snapshot(store)
         nonsense = [
@@ -139,7 +139,7 @@ class AtomicCommitContract(ContractBase):
 
     @pytest.mark.parametrize("text", ["a\x00b", "\ud800"], ids=["NUL", "lone surrogate"])
     async def test_text_that_some_database_could_not_hold_is_refused(self, store: StateStore, text: str) -> None:
-        """Wherever people's words are stored in columns of their own."""
+        """In every text of people that has its own column."""
         await submit_one(store)
         before = await snapshot(store)
         effect = Effect(effect_id="e", step_key="s", effect_class=EffectClass.ONCE, state=EffectState.ARMED, note=text)

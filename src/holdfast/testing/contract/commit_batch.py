@@ -29,7 +29,7 @@ class CommitBatchContract(ContractBase):
         assert await store.commit([]) == []
 
     async def test_verdicts_come_in_order(self, store: StateStore) -> None:
-        """One for each Commit, whatever the order of their tasks."""
+        """One for each Commit, in any order of their tasks."""
         attempts = [await running_task(store, task_id, f"worker of {task_id}") for task_id in ("c", "a", "b")]
         verdicts = await store.commit([attempt.commit(COMPLETE) for attempt in attempts])
         assert [(verdict.task_id, verdict.applied) for verdict in verdicts] == [("c", True), ("a", True), ("b", True)]
@@ -43,7 +43,7 @@ class CommitBatchContract(ContractBase):
         assert [len(await store.steps(name)) for name in ("a", "b", "c")] == [1, 0, 1]
 
     async def test_several_commits_of_one_task(self, store: StateStore) -> None:
-        """Each finds the task as the one before left it."""
+        """Each sees the task as the one before left it."""
         attempt = await running_task(store)
         verdicts = await store.commit(
             [
@@ -60,7 +60,7 @@ class CommitBatchContract(ContractBase):
         assert [found.key for found in await store.steps("task")] == ["a", "b"]
 
     async def test_after_a_refusal_the_later_ones_are_refused(self, store: StateStore) -> None:
-        """A gap in the numbers cannot be closed by what came after it."""
+        """Later Commits cannot close a gap in the numbers."""
         attempt = await running_task(store, budget={"tokens": 1})
         verdicts = await store.commit(
             [
@@ -92,7 +92,7 @@ class CommitBatchContract(ContractBase):
         assert len(await store.steps("task")) == 3
 
     async def test_expectations_are_looked_at_one_after_the_other(self, store: StateStore) -> None:
-        """Each Commit finds the state that the one before left."""
+        """Each Commit sees the state that the one before left."""
         await submit_one(store, "a", state=TaskState.WAITING)
         verdicts = await store.commit(
             [

@@ -80,7 +80,7 @@ class ExpectedCommitContract(ContractBase):
         assert await snapshot(store) == before
 
     async def test_a_leased_task_is_not_moved_from_outside(self, store: StateStore) -> None:
-        """The verdict names who holds it."""
+        """The verdict names the worker that holds it."""
         await running_task(store)
         before = await snapshot(store)
         verdict = await send(store, outside("task", CANCEL))
@@ -95,7 +95,7 @@ class ExpectedCommitContract(ContractBase):
         assert (verdict.cancel_requested, verdict.version, verdict.sequence) == ("enough", 1, 1)
 
     async def test_a_task_whose_cancel_is_requested_is_due(self, store: StateStore, clock: ManualClock) -> None:
-        """A worker may have to see to it, and need not wait until the task would have been due."""
+        """A worker may have to handle the cancel, and must not wait until the task would have been due."""
         later = clock.now() + timedelta(hours=1)
         before = await submit_one(store, available_at=later)
         await enter(store)
@@ -107,7 +107,7 @@ class ExpectedCommitContract(ContractBase):
     async def test_a_held_task_whose_cancel_is_requested_is_due_once_it_is_given_back(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """Whoever holds it keeps it."""
+        """The worker that holds it keeps it."""
         await submit_one(store, available_at=clock.now() + timedelta(hours=1))
         await enter(store)
         attempt = await acquired_by(store, "task", "worker")
@@ -117,7 +117,7 @@ class ExpectedCommitContract(ContractBase):
         assert await claimed_ids(store, number=2) == ["task"]
 
     async def test_what_has_begun_or_is_due_keeps_its_time(self, store: StateStore, clock: ManualClock) -> None:
-        """A cancel changes the place in the queue of nobody who is in it already."""
+        """A cancel does not change the place of a task that is already in the queue."""
         waiting = await submit_one(store, "due")
         await running_task(store, "running")
         running = await stored(store, "running")
@@ -128,7 +128,7 @@ class ExpectedCommitContract(ContractBase):
         assert (await stored(store, "running")).available_at == running.available_at
 
     async def test_a_resent_request_is_a_duplicate(self, store: StateStore) -> None:
-        """Even where what it expected is no longer true, because it was itself applied."""
+        """Even if what it expected is no longer true because it was applied itself."""
         await submit_one(store)
         commit = outside("task", CANCEL, states=frozenset({TaskState.PENDING}), revision=1)
         verdict = await send(store, commit)
@@ -137,7 +137,7 @@ class ExpectedCommitContract(ContractBase):
         assert await snapshot(store) == before
 
     async def test_a_refused_request_can_be_sent_again(self, store: StateStore) -> None:
-        """Only what was applied is remembered."""
+        """Only applied requests are stored."""
         attempt = await running_task(store)
         commit = outside("task", CANCEL)
         assert (await send(store, commit)).refusal is Refusal.LEASED
@@ -155,14 +155,14 @@ class ExpectedCommitContract(ContractBase):
             assert not verdict.duplicate
 
     async def test_a_cancel_request_is_not_replaced(self, store: StateStore) -> None:
-        """The first reason stands."""
+        """The first reason stays."""
         await submit_one(store)
         await apply_outside(store, "task", RequestCancel(reason="first"))
         await apply_outside(store, "task", RequestCancel(reason="second"))
         assert (await stored(store)).cancel_requested == "first"
 
     async def test_an_outcome_is_written_without_a_move(self, store: StateStore) -> None:
-        """Both parts are replaced; None is none."""
+        """Both parts are replaced; None clears a part."""
         await submit_one(store)
         await apply_outside(store, "task", WriteOutcome(result={"half": "done"}))
         assert (await stored(store)).result == {"half": "done"}
@@ -171,7 +171,7 @@ class ExpectedCommitContract(ContractBase):
         assert (task.result, task.error, task.state) == (None, "broken", TaskState.PENDING)
 
     async def test_undo_is_required_and_waived(self, store: StateStore) -> None:
-        """The flag follows the last word."""
+        """The last write sets the flag."""
         await submit_one(store)
         for required in (True, False):
             await apply_outside(store, "task", RequireUndo(required))

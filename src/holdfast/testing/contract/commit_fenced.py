@@ -45,12 +45,12 @@ class FencedCommitContract(ContractBase):
         assert await store.steps("task") == [step(), step("apply", 2)]
 
     async def test_a_commit_of_nothing_is_applied(self, store: StateStore) -> None:
-        """It still takes its number."""
+        """It still uses its number."""
         attempt = await running_task(store)
         assert (await attempt.apply()).sequence == 1
 
     async def test_a_workers_own_older_fence_is_superseded(self, store: StateStore) -> None:
-        """The same worker holds the task again: what it began under the lease before must not land in this one."""
+        """The same worker holds the task again: Commits of its earlier lease must not be applied under this one."""
         first = await running_task(store, queue="default")
         await first.apply(move(TaskState.PENDING))
         again = await claimed_by(store, "worker", number=2)
@@ -60,7 +60,7 @@ class FencedCommitContract(ContractBase):
         await again.apply(WriteStep(step()))
 
     async def test_a_stale_fence_is_superseded(self, store: StateStore, clock: ManualClock) -> None:
-        """A worker that slept through its lease can change nothing, and is told who holds the task."""
+        """A worker that slept through its lease can change nothing, and the verdict names who holds the task."""
         sleeper = await running_task(store, queue="default")
         clock.advance(LEASE)
         await store.sweep()
@@ -85,7 +85,7 @@ class FencedCommitContract(ContractBase):
         assert (await send(store, thief)).refusal is Refusal.SUPERSEDED
 
     async def test_a_fence_of_the_future_is_superseded(self, store: StateStore) -> None:
-        """Only the fence that stands on the row counts."""
+        """Only the fence on the row counts."""
         attempt = await running_task(store)
         forged = replace(attempt.commit(COMPLETE), guard=replace(attempt.guard(1), fence=2))
         assert (await send(store, forged)).refusal is Refusal.SUPERSEDED
@@ -99,14 +99,14 @@ class FencedCommitContract(ContractBase):
         assert await snapshot(store) == before
 
     async def test_a_task_that_is_not_there(self, store: StateStore) -> None:
-        """The verdict has nothing to say about it."""
+        """The verdict has no further fields."""
         from_worker = Commit(task_id="missing", guard=Held(owner="w", fence=1, sequence=1), operations=(COMPLETE,))
         for commit in (outside("missing", CANCEL), outside("missing", revision=1), from_worker):
             verdict = await send(store, commit)
             assert without_detail(verdict) == Verdict(task_id="missing", refusal=Refusal.NOT_FOUND)
 
     async def test_a_resent_commit_is_a_duplicate(self, store: StateStore, clock: ManualClock) -> None:
-        """It is answered with how the task stands, and nothing is applied twice."""
+        """The verdict shows the task as it is, and nothing is applied twice."""
         attempt = await running_task(store)
         first = attempt.commit(WriteStep(step()), ApplyPatch(body=b"{}", author="a"))
         verdict = await send(store, first)
@@ -116,7 +116,7 @@ class FencedCommitContract(ContractBase):
         assert await snapshot(store) == before
 
     async def test_an_earlier_number_is_a_duplicate_too(self, store: StateStore) -> None:
-        """However many came after it."""
+        """For any number of later Commits."""
         attempt = await running_task(store)
         first = attempt.commit(WriteStep(step()))
         await send(store, first)
@@ -136,7 +136,7 @@ class FencedCommitContract(ContractBase):
         ids=["completed", "failed", "cancelled", "waiting", "pending", "released"],
     )
     async def test_a_resent_last_commit_is_a_duplicate(self, store: StateStore, ending: Operation) -> None:
-        """It gave the lease back, so duplicates are recognised before owner and state are looked at."""
+        """It released the lease, so duplicates must be recognised before owner and state are checked."""
         attempt = await running_task(store)
         last = attempt.commit(WriteStep(step()), ending)
         verdict = await send(store, last)
@@ -151,7 +151,7 @@ class FencedCommitContract(ContractBase):
         assert (await attempt.send(WriteStep(step()))).refusal is Refusal.SUPERSEDED
 
     async def test_a_resent_commit_of_an_older_fence_is_superseded(self, store: StateStore) -> None:
-        """The numbers of an older fence are no longer known; what it did is in the journal."""
+        """The numbers of an older fence are no longer known; its results are in the journal."""
         attempt = await running_task(store, queue="default")
         first = attempt.commit(move(TaskState.PENDING))
         await send(store, first)
@@ -159,7 +159,7 @@ class FencedCommitContract(ContractBase):
         assert (await send(store, first)).refusal is Refusal.SUPERSEDED
 
     async def test_an_illegal_move_is_refused_alone(self, store: StateStore) -> None:
-        """Its number is free for the next try."""
+        """Its number can be used for the next try."""
         attempt = await running_task(store)
         before = await snapshot(store)
         refused = await send(store, replace(attempt.commit(), operations=(WriteStep(step()), move(TaskState.RUNNING))))

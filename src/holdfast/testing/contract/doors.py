@@ -1,4 +1,4 @@
-"""What is refused at the door: bad input gets an InvalidValue that says what is wrong, and changes nothing."""
+"""Bad input: it raises an InvalidValue that names what is wrong, and changes nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.snapshot import snapshot
 
 DECIDED = Approval(
-    task_id="task", question="?", step_key="s", id="ask", state=ApprovalState.APPROVED, decided_by="nobody"
+    task_id="task", question="?", step_key="s", id="ask", state=ApprovalState.APPROVED, decided_by="stranger"
 )
 
 UNSENDABLE: dict[str, tuple[Any, ...]] = {
@@ -73,7 +73,7 @@ UNSENDABLE: dict[str, tuple[Any, ...]] = {
 }
 
 UNSEEKABLE: tuple[Any, ...] = ("a\0b", "\ud800", 7, b"id")
-"""No text that every database could look for."""
+"""Values that not every database could search for."""
 UNNAMEABLE = (*UNSEEKABLE, "", "x" * 201, "two\nlines")
 UNCOUNTABLE = (1.5, True, "1", None, 1 << 60)
 LIMITS = (0, -1, 10_001, 1.5, None)
@@ -91,7 +91,7 @@ BAD_EVIDENCE: tuple[dict[str, Any], ...] = (
     {"effect_id": "two\nlines"},
     {"fence": -1},
     {"body": "text"},
-    {"at": datetime(2026, 1, 1)},  # noqa: DTZ001 - of no zone
+    {"at": datetime(2026, 1, 1)},  # noqa: DTZ001 - without a zone
 )
 
 BAD: dict[str, tuple[Any, ...]] = {
@@ -128,7 +128,7 @@ BAD: dict[str, tuple[Any, ...]] = {
     "older_than": (timedelta(-1), 7, None),
     "evidence": tuple(replace(Evidence(task_id="t", effect_id="e", fence=1, body=b""), **bad) for bad in BAD_EVIDENCE),
 }
-"""Values that each argument refuses; ``verb.argument`` goes before the argument's name alone."""
+"""Values that each argument rejects; ``verb.argument`` takes precedence over the argument's name alone."""
 
 GOOD: dict[str, dict[str, Any]] = {
     "submit": {"tasks": []},
@@ -165,15 +165,15 @@ GOOD: dict[str, dict[str, Any]] = {
     "add_evidence": {"evidence": None},
     "prune": {"older_than": timedelta(1), "limit": 1},
 }
-"""Arguments that each verb takes, in all of which something bad is tried; not ``commit`` and ``remember``."""
+"""Valid arguments of each verb; the test replaces each with bad values. Without ``commit`` and ``remember``."""
 WITHOUT_ARGUMENTS = {"summary", "queues", "workers", "vitals"}
 
 
 class DoorsContract(ContractBase):
-    """Bad input, through every door."""
+    """Bad input to every method."""
 
     async def test_what_cannot_be_sent(self, store: StateStore) -> None:
-        """Refused before anything is written, also of its neighbours."""
+        """Rejected before anything is written, also of the other Commits in the call."""
         attempt = await running_task(store)
         await submit_one(store, "other")
         before = await snapshot(store)
@@ -185,7 +185,7 @@ class DoorsContract(ContractBase):
                 assert await snapshot(store) == before
 
     async def test_every_verb_refuses_what_no_store_could_mean(self, store: StateStore) -> None:
-        """In every argument, in the words of InvalidValue and with nothing changed."""
+        """For every argument: with InvalidValue, and with nothing changed."""
         verbs = {
             name for group in (WorkVerbs, ReadVerbs, KeepVerbs) for name in vars(group) if not name.startswith("_")
         }
@@ -199,19 +199,19 @@ class DoorsContract(ContractBase):
         assert await snapshot(store) == before
 
     async def test_a_bad_payload_is_named_by_its_place(self, store: StateStore) -> None:
-        """In the value, however deep."""
+        """Its path in the value, at any depth."""
         with pytest.raises(InvalidValue, match=r"user_input\.a\[0\]"):
             await store.submit([new_task(user_input={"a": [float("inf")]})])
 
     @pytest.mark.parametrize("operation", [WriteOutcome(result=1), WriteStep(step())], ids=["outcome", "step"])
     async def test_what_only_the_holder_may_write(self, store: StateStore, operation: WriteOutcome | WriteStep) -> None:
-        """While somebody works on a task, nobody else writes its outcome or its journal."""
+        """While a worker holds a task, no other caller writes its outcome or its journal."""
         attempt = await running_task(store)
         assert (await send(store, outside("task", operation))).refusal is Refusal.LEASED
         await attempt.apply(operation)
 
     async def test_a_resent_commit_names_its_children_again(self, store: StateStore) -> None:
-        """Also the one that was there before, under its key."""
+        """Also a child that existed before, under its key."""
         await submit_one(store, "old", name="job", key="k")
         attempt = await running_task(store)
         commit = attempt.commit(SubmitChild(new_task("kid", key="k")), SubmitChild(new_task("new")))
@@ -222,7 +222,7 @@ class DoorsContract(ContractBase):
         assert again.children == (Submitted(task_id="old", created=False), Submitted(task_id="new", created=False))
 
     async def test_times_of_any_zone_are_kept_as_moments(self, store: StateStore) -> None:
-        """And come back in UTC."""
+        """They are returned in UTC."""
         deadline = datetime.fromisoformat("2030-01-01T12:00:00+05:30")
         task = await submit_one(store, deadline=deadline)
         assert task.deadline == deadline
@@ -230,16 +230,16 @@ class DoorsContract(ContractBase):
         assert task.deadline.tzinfo is UTC
 
     async def test_an_outsider_needs_a_request_that_can_be_remembered(self, store: StateStore) -> None:
-        """A name, as everything that is looked up."""
+        """It has to be a valid name, like everything that is looked up."""
         await submit_one(store)
         commit = Commit(task_id="task", guard=Expect(request=""), operations=())
         with pytest.raises(InvalidValue, match="request"):
             await store.commit([commit])
 
     async def test_what_is_too_large_together_is_refused_with_its_size(self, store: StateStore) -> None:
-        """No database takes it well, and sending it again would not help; its neighbours may be sent again."""
+        """It is too large for a database, and sending it again would not help; the other Commits may be sent again."""
         attempt = await running_task(store)
-        body = b"1" * (LARGEST_BYTES // 40)  # one object, however often it stands there
+        body = b"1" * (LARGEST_BYTES // 40)  # one object, used many times
         lines = [WriteStep(step(f"k{n}", position=n, output=body)) for n in range(1, 42)]
         before = await snapshot(store)
         with pytest.raises(InvalidValue, match=r"task takes \d{3},\d{3},\d{3} bytes in 41 operations.*artifacts"):

@@ -1,4 +1,4 @@
-"""Effects: what is known about them moves along one table, and doubt is never hidden."""
+"""Effects: their states follow one table, and doubt is never hidden."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def effect(state: EffectState, effect_id: str = "effect", **options: Any) -> Eff
 
 
 def path_to(state: EffectState) -> list[EffectState]:
-    """Find a shortest way from nothing to this state along the table."""
+    """Return a shortest path of the table from nothing to this state."""
     paths: list[list[EffectState]] = [[first] for first in sorted(EFFECT_MOVES[None])]
     for path in paths:
         if path[-1] is state:
@@ -43,7 +43,7 @@ def path_to(state: EffectState) -> list[EffectState]:
 
 
 async def bring_to(attempt: Attempt, state: EffectState | None, effect_id: str = "effect") -> None:
-    """Let the worker write one state after the other, or none at all."""
+    """Let the worker write the states on the path one after the other; none for None."""
     for passed in [] if state is None else path_to(state):
         await attempt.apply(WriteEffect(effect(passed, effect_id)))
 
@@ -73,7 +73,7 @@ class EffectsContract(ContractBase):
         assert await store.effects() == [replace(written, task_id="task", updated_at=clock.now())]
 
     async def test_a_later_write_replaces_every_field(self, store: StateStore, clock: ManualClock) -> None:
-        """Nothing of the former row shines through."""
+        """Nothing of the earlier row is left."""
         attempt = await running_task(store)
         armed = effect(EffectState.ARMED, note="armed", arguments=b"[1]", compensable=True, thread_of="worker")
         await attempt.apply(WriteEffect(armed))
@@ -107,13 +107,13 @@ class EffectsContract(ContractBase):
                 with row(before, after, by):
                     commit = outside("task", write)
                     if by == "worker":
-                        # A refused Commit leaves its number free.
+                        # A refused Commit does not use its number.
                         commit = replace(commit, guard=attempt.guard(attempt.sequence + 1))
                     assert (await send(store, commit)).refusal is Refusal.EFFECT
                     assert await snapshot(store) == seen
 
     async def test_writing_the_same_state_again(self, store: StateStore) -> None:
-        """A worker may; of two people who resolve one doubt, the second is told."""
+        """A worker may; if two people resolve one doubt, the second is refused."""
         attempt = await running_task(store)
         for state in EffectState:
             with row(state):
@@ -159,7 +159,7 @@ class EffectsContract(ContractBase):
         assert await listed(task_id="unknown") == []
 
     async def test_an_effect_is_found_by_its_id_alone(self, store: StateStore) -> None:
-        """A person who resolves a doubt knows nothing else of it; where two tasks share an id, both are found."""
+        """A person who resolves a doubt knows only its id; if two tasks share an id, both are found."""
         armed, intended = EffectState.ARMED, EffectState.INTENDED
         for task_id, state in (("c", armed), ("a", intended), ("b", armed)):
             await submit_one(store, task_id)
@@ -178,7 +178,7 @@ class EffectsContract(ContractBase):
         assert await owners(effect_id="share") == []
 
     async def test_effects_are_listed_by_any_states(self, store: StateStore) -> None:
-        """Doubts alone, and doubts among others: whatever an index helps with, the answer is the same."""
+        """Doubts alone, and doubts among others: the answer is the same with and without an index."""
         attempt = await running_task(store)
         for state in EffectState:
             for passed in path_to(state):
@@ -190,7 +190,7 @@ class EffectsContract(ContractBase):
                     assert [one.effect_id for one in found] == sorted(f"the {state} one" for state in states)
 
     async def test_evidence_is_kept_beside_the_effect(self, store: StateStore, clock: ManualClock) -> None:
-        """Oldest first; it moves nothing."""
+        """Oldest first; it changes no state."""
         attempt = await running_task(store)
         await attempt.apply(WriteEffect(effect(EffectState.ARMED)))
         before = await store.effects(), await store.get("task")
@@ -205,7 +205,7 @@ class EffectsContract(ContractBase):
         assert (await store.effects(), await store.get("task")) == before
 
     async def test_evidence_needs_no_effect(self, store: StateStore) -> None:
-        """It is kept for whoever looks later, even for a task that is gone."""
+        """It is kept for later readers, even for a task that is gone."""
         evidence = Evidence(task_id="gone", effect_id="effect", fence=1, body=b"1", at=await store.now())
         await store.add_evidence(evidence)
         assert await store.evidence("gone", "effect") == [evidence]

@@ -46,9 +46,9 @@ class EventsContract(ContractBase):
         assert await store.events("news") == [first, second]
 
     async def test_the_same_key_is_the_same_event(self, store: StateStore) -> None:
-        """The first one is returned, whatever is sent with it."""
+        """The first event is returned, even if the payload differs."""
         first = await store.emit("news", 1, key="k")
-        assert await store.emit("news", 2, key="k", actor="somebody else") == first
+        assert await store.emit("news", 2, key="k", actor="another") == first
         assert await store.events("news") == [first]
 
     async def test_a_key_belongs_to_its_channel(self, store: StateStore) -> None:
@@ -83,14 +83,14 @@ class EventsContract(ContractBase):
         ]
 
     async def test_several_events_of_one_commit(self, store: StateStore) -> None:
-        """In the order in which they stand there."""
+        """In the order of the Commit."""
         await submit_one(store)
         await apply_outside(store, "task", *(Emit(channel="news", payload=payload) for payload in "abc"))
         events = await store.events("news")
         assert [(event.number, event.payload) for event in events] == [(1, "a"), (2, "b"), (3, "c")]
 
     async def test_racing_events_get_different_numbers(self, store: StateStore) -> None:
-        """However many emit at once."""
+        """For any number of concurrent emitters."""
         events = await asyncio.gather(*(store.emit("news", number) for number in range(20)))
         assert sorted(event.number for event in events) == list(range(1, 21))
         assert await store.events("news") == sorted(events, key=lambda event: event.number)
@@ -102,7 +102,7 @@ class EventsContract(ContractBase):
         assert await store.events("news") == [events[0]]
 
     async def test_where_to_begin_to_read(self, store: StateStore) -> None:
-        """Behind the last event; 0 where there was none."""
+        """After the last event; 0 if there was none."""
         await store.emit("other", 0)
         assert await store.position("news") == 0
         for number in range(1, 4):
@@ -110,17 +110,17 @@ class EventsContract(ContractBase):
             assert await store.position("news") == number
 
     async def test_a_channel_no_store_could_hold_is_refused(self, store: StateStore) -> None:
-        """As every name."""
+        """Like every name."""
         for channel in ("", "a\x00b", "x" * 201):
             with pytest.raises(InvalidValue):
                 await store.emit(channel, None)
 
 
 class SubmissionContract(ContractBase):
-    """position with before_task: which events are later than a submission. Time has no part in it."""
+    """position with before_task: which events are later than a submission. It does not depend on time."""
 
     async def test_events_after_the_submission_are_later(self, store: StateStore) -> None:
-        """On each channel, also on one that did not exist; a moment that never ends makes no difference."""
+        """On each channel, also on one that did not exist; it works even if the clock stands still."""
         for number in range(4):
             await submit_one(store, f"t{number}")
             await store.emit("news", number)
@@ -143,7 +143,7 @@ class SubmissionContract(ContractBase):
         assert found == [1, 3, 5, 7, 9, 11]
 
     async def test_the_first_submission_counts(self, store: StateStore) -> None:
-        """One that is sent again, by id or by key, finds the task where it was."""
+        """A submission that is sent again, by id or by key, does not move the position."""
         await store.emit("news", 1)
         await submit_one(store, "task", key="k")
         await store.emit("news", 2)
@@ -160,7 +160,7 @@ class SubmissionContract(ContractBase):
         assert [await store.position("news", before_task=f"t{number}") for number in range(2)] == [1, 1]
 
     async def test_a_child_stands_in_order_among_the_operations(self, store: StateStore) -> None:
-        """What its parent's Commit emits before it is from before, what it emits after it is later."""
+        """Events that its parent's Commit emits before it are earlier, events after it are later."""
         await submit_one(store, "parent")
         await store.emit("news", 1)
         early, late = Emit(channel="news", payload=2), Emit(channel="news", payload=3)
@@ -169,7 +169,7 @@ class SubmissionContract(ContractBase):
         assert await store.position("news", before_task="child") == 2
 
     async def test_commits_of_one_batch_stand_in_order(self, store: StateStore) -> None:
-        """As if they had been sent one after the other; a refused one leaves no trace."""
+        """As if they had been sent one after the other; a refused Commit has no effect."""
         for task_id in ("a", "b", "c", "d"):
             await submit_one(store, task_id)
         emit = Emit(channel="news", payload=1)
@@ -186,7 +186,7 @@ class SubmissionContract(ContractBase):
         assert await store.position("news") == 2
 
     async def test_a_prune_takes_no_reader_back(self, store: StateStore, clock: ManualClock) -> None:
-        """The first kept event is the next to be read, be it the first one after the submission or not."""
+        """The first kept event is read next, whether or not it is the first after the submission."""
         await submit_one(store, "old")
         for number in range(3):
             await store.emit("news", number)
@@ -200,7 +200,7 @@ class SubmissionContract(ContractBase):
             assert await store.position("news", before_task=task_id) == 3
 
     async def test_when_all_is_pruned(self, store: StateStore, clock: ManualClock) -> None:
-        """At the last number there was. What comes next is later than every submission before it."""
+        """The position is the last used number. The next event is later than every submission before it."""
         await submit_one(store, "old")
         for number in range(3):
             await store.emit("news", number)
@@ -215,7 +215,7 @@ class SubmissionContract(ContractBase):
             assert await store.position("other", before_task=task_id) == 3
 
     async def test_a_prune_that_leaves_older_numbers(self, store: StateStore, clock: ManualClock) -> None:
-        """The clock stepped back, and the later event is the one that looks old: the next one is read all the same."""
+        """The clock stepped back, and the later event looks older: the next event is read in any case."""
         await store.emit("news", "before")
         await submit_one(store, "task")
         clock.jump_wall(timedelta(days=-2))
@@ -227,16 +227,16 @@ class SubmissionContract(ContractBase):
         assert (await store.emit("news", "next")).number == 3
 
     async def test_no_such_task(self, store: StateStore) -> None:
-        """There is no submission to look from."""
+        """There is no submission to start from."""
         with pytest.raises(NotFound):
-            await store.position("news", before_task="nobody")
+            await store.position("news", before_task="stranger")
 
 
 class QuietContract(ContractBase):
-    """RequireQuiet: what is decided only if nobody emitted meanwhile."""
+    """RequireQuiet: a Commit that applies only if no event was emitted meanwhile."""
 
     async def test_a_task_that_has_read_everything_may_end(self, store: StateStore) -> None:
-        """Up to the last event there is."""
+        """Up to the last event."""
         attempt = await running_task(store)
         for number in range(3):
             await store.emit("inbox", number)
@@ -246,7 +246,7 @@ class QuietContract(ContractBase):
         assert (await stored(store)).state is TaskState.COMPLETED
 
     async def test_an_unread_event_refuses_the_whole_commit(self, store: StateStore) -> None:
-        """Nothing of it is written, and the task goes on."""
+        """Nothing of it is written, and the task continues."""
         attempt = await running_task(store)
         await store.emit("inbox", "read")
         await store.emit("inbox", "not read")
@@ -265,22 +265,22 @@ class QuietContract(ContractBase):
         assert (await last_move(store)).to_state is TaskState.RUNNING
 
     async def test_after_a_refusal_it_is_tried_again_under_the_same_number(self, store: StateStore) -> None:
-        """A refused Commit used up nothing."""
+        """A refused Commit does not use its number."""
         attempt = await running_task(store)
         await store.emit("inbox", 1)
         assert not (await attempt.send(RequireQuiet(channel="inbox", after=0), COMPLETE)).applied
         attempt.sequence -= 1
         await attempt.apply(RequireQuiet(channel="inbox", after=1), COMPLETE)
 
-    async def test_a_channel_nobody_used_is_quiet(self, store: StateStore) -> None:
-        """And looking at it emits nothing on it."""
+    async def test_an_unused_channel_is_quiet(self, store: StateStore) -> None:
+        """And the check emits nothing on it."""
         attempt = await running_task(store)
         await attempt.apply(RequireQuiet(channel="inbox", after=0))
         assert await store.position("inbox") == 0
         assert (await store.emit("inbox", 1)).number == 1
 
     async def test_an_event_that_was_pruned_was_there(self, store: StateStore, clock: ManualClock) -> None:
-        """Nobody read it: to end as if it had never come would lose it twice."""
+        """It was never read: the task must not end as if it had never been emitted."""
         attempt = await running_task(store)
         await store.emit("inbox", 1)
         clock.advance(10)
@@ -289,7 +289,7 @@ class QuietContract(ContractBase):
         assert (await attempt.send(RequireQuiet(channel="inbox", after=0))).refusal is Refusal.CONFLICT
 
     async def test_it_stands_in_order_among_the_operations(self, store: StateStore) -> None:
-        """What the same Commit emits before it counts, what it emits after it does not."""
+        """Events that the same Commit emits before it count, events after it do not."""
         await submit_one(store)
         emit, quiet = Emit(channel="inbox", payload=1), RequireQuiet(channel="inbox", after=0)
         assert (await send(store, outside("task", emit, quiet))).refusal is Refusal.CONFLICT
@@ -298,7 +298,7 @@ class QuietContract(ContractBase):
         assert [event.number for event in await store.events("inbox")] == [1]
 
     async def test_a_commit_earlier_in_the_batch_counts(self, store: StateStore) -> None:
-        """As if they had been sent one after the other; the refused one spoils no neighbour."""
+        """As if they had been sent one after the other; the refused Commit does not affect the others."""
         for task_id in ("a", "b", "c", "d"):
             await submit_one(store, task_id)
         quiet, emit = RequireQuiet(channel="inbox", after=0), Emit(channel="inbox", payload=1)
@@ -307,16 +307,16 @@ class QuietContract(ContractBase):
         )
         assert [verdict.refusal for verdict in verdicts] == [None, None, Refusal.CONFLICT, None]
 
-    async def test_a_guard_that_does_not_hold_is_told_first(self, store: StateStore) -> None:
-        """Whoever lost the task need not read its mail."""
+    async def test_a_guard_that_does_not_hold_is_reported_first(self, store: StateStore) -> None:
+        """A worker that lost the task gets that refusal, not the one about events."""
         attempt = await running_task(store)
         await store.emit("inbox", 1)
         await store.retire(attempt.worker_id)
         verdict = await attempt.send(RequireQuiet(channel="inbox", after=0))
         assert verdict.refusal is Refusal.SUPERSEDED
 
-    async def test_a_race_with_somebody_who_emits_has_one_order(self, store: StateStore) -> None:
-        """The event was seen and the end refused, or the task had ended; on channels new to everybody."""
+    async def test_a_race_with_an_emitter_has_one_order(self, store: StateStore) -> None:
+        """Either the event came first and the end is refused, or the task had ended; also on new channels."""
         for number in range(10):
             task_id, channel = f"t{number}", f"inbox {number}"
             await submit_one(store, task_id)
@@ -326,7 +326,7 @@ class QuietContract(ContractBase):
             assert events == (["ended", "news"] if verdict.applied else ["news"])
             assert event.number == len(events)
 
-    async def test_a_position_nobody_can_be_at_is_refused(self) -> None:
+    async def test_an_impossible_position_is_refused(self) -> None:
         """Before it reaches any store."""
         for channel, after in (("", 0), ("inbox", -1), ("inbox", True)):
             with pytest.raises(InvalidValue):

@@ -1,4 +1,4 @@
-"""Fidelity: what comes back is exactly what went in."""
+"""Fidelity: stored values are returned exactly as they were given."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class FidelityContract(ContractBase):
     """Payloads, bytes and times."""
 
     async def test_payloads_come_back_exactly(self, store: StateStore) -> None:
-        """Wherever JSON is stored."""
+        """In every place that stores JSON."""
         for name, payload in PAYLOADS.items():
             with row(name):
                 task = await submit_one(store, name, user_input=payload)
@@ -114,12 +114,12 @@ class FidelityContract(ContractBase):
                 assert same(found.user_input, PAYLOADS[found.id])
 
     async def test_none_is_no_outcome(self, store: StateStore) -> None:
-        """An input of None is an input; a result of None is none."""
+        """An input of None is an input; a result of None is no result."""
         task = await submit_one(store, user_input=None, result=None)
         assert (task.user_input, task.result, task.error) == (None, None, None)
 
     async def test_what_json_cannot_bring_back_is_refused(self, store: StateStore) -> None:
-        """At the door; nothing is stored."""
+        """Before anything is stored."""
         for name, bad in NO_JSON.items():
             with row(name):
                 with pytest.raises(InvalidValue):
@@ -130,7 +130,7 @@ class FidelityContract(ContractBase):
                 assert await store.events("news") == []
 
     async def test_a_bad_payload_in_a_commit_is_refused_with_the_whole_call(self, store: StateStore) -> None:
-        """It could not mean anything to any store."""
+        """No store could store it."""
         await submit_one(store)
         with pytest.raises(InvalidValue):
             await apply_outside(store, "task", WriteStep(step()), WriteOutcome(result=object()))
@@ -145,7 +145,7 @@ class FidelityContract(ContractBase):
         assert (found.output, found.error) == (body, body)
 
     async def test_times_are_kept_to_the_microsecond_in_utc(self, store: StateStore, clock: ManualClock) -> None:
-        """Whatever zone they were given in."""
+        """For any zone they were given in."""
         clock.advance(timedelta(microseconds=123_457))
         east = timezone(timedelta(hours=5, minutes=30))
         deadline = datetime(2031, 2, 3, 4, 5, 6, 789_123, tzinfo=east)
@@ -157,14 +157,14 @@ class FidelityContract(ContractBase):
 
     @pytest.mark.parametrize("year", [1, 1969, 9999])
     async def test_times_far_away(self, store: StateStore, clock: ManualClock, year: int) -> None:
-        """A deadline may lie long ago, and a delay may outlast us all."""
+        """A deadline may be long ago, and a delay may be very long."""
         far = clock.now().replace(year=year)
         await submit_one(store, deadline=far, available_at=far)
         task = await stored(store)
         assert (task.deadline, task.available_at) == (far, far)
 
     async def test_priorities(self, store: StateStore) -> None:
-        """Any a person would choose."""
+        """Any that a person would choose."""
         for priority in (0, 1, -1, 100, -100, 10_000, -10_000):
             with row(priority):
                 assert (await submit_one(store, f"{priority}", priority=priority)).priority == priority

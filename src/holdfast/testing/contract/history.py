@@ -53,7 +53,7 @@ class HistoryContract(ContractBase):
         assert [t.at for t in history] == [start] * 2 + [clock.now()] * 6
 
     async def test_only_moves_are_logged(self, store: StateStore) -> None:
-        """A Commit without one leaves no line."""
+        """A Commit without a move adds no line."""
         await submit_one(store)
         await apply_outside(store, "task", WriteStep(step()))
         assert len(await store.history("task")) == 1

@@ -1,4 +1,4 @@
-"""The journal: steps, patches, checkpoints, and everything a worker needs to go on."""
+"""The journal: steps, patches, checkpoints, and everything a worker needs to continue."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class StepsContract(ContractBase):
     """Steps, written under (round, key)."""
 
     async def test_the_last_line_of_each_journal_comes_without_its_payloads(self, store: StateStore) -> None:
-        """By position, whatever the order they were written in; a task that has written nothing is left out."""
+        """By position, not by the order of writing; a task without lines is left out."""
         one = await running_task(store, "one")
         await one.apply(WriteStep(step("b", 2, output=b'"large"', round=1)), WriteStep(step("a", 1)))
         two = await running_task(store, "two", "another worker")
         await two.apply(WriteStep(step("a", 7, kind="tool", effect_id="effect", round=2)))
         await submit_one(store, "three")
-        assert await store.last_steps(["one", "two", "three", "nobody"]) == {
+        assert await store.last_steps(["one", "two", "three", "stranger"]) == {
             "one": replace((await store.steps("one"))[-1], output=None),
             "two": (await store.steps("two"))[0],
         }
@@ -83,7 +83,7 @@ class StepsContract(ContractBase):
         assert await store.step("one", "b", of_round=2) is None
         assert await store.step("one", "A", of_round=1) is None
         assert await store.step("two", "a", of_round=1) is None
-        assert await store.step("nobody", "a", of_round=1) is None
+        assert await store.step("stranger", "a", of_round=1) is None
 
     async def test_a_step_is_stored_as_it_was_written(self, store: StateStore, clock: ManualClock) -> None:
         """Every field."""
@@ -110,14 +110,14 @@ class StepsContract(ContractBase):
         assert await store.steps("task") == [written]
 
     async def test_nothing_is_filled_in(self, store: StateStore) -> None:
-        """A step of which little is known stays so."""
+        """Fields that were not given stay empty."""
         written = Step(key="k", kind="step", position=1, state=StepState.PENDING)
         attempt = await running_task(store)
         await attempt.apply(WriteStep(written))
         assert await store.steps("task") == [written]
 
     async def test_a_step_becomes_exactly_what_was_written_last(self, store: StateStore) -> None:
-        """Begun and finished: one row, nothing of the former shines through."""
+        """Begun and finished: one row, and nothing of the earlier row is left."""
         attempt = await running_task(store)
         await attempt.apply(WriteStep(step(state=StepState.RUNNING, digest="d", effect_id="e")))
         finished = step(output=b"1")
@@ -137,13 +137,13 @@ class StepsContract(ContractBase):
         assert [found.key for found in await store.steps("task")] == ["c", "b", "a"]
 
     async def test_a_key_may_return_in_another_round(self, store: StateStore) -> None:
-        """As a step of its own."""
+        """As a separate step."""
         attempt = await running_task(store)
         await attempt.apply(WriteStep(step(round=1, position=1)), WriteStep(step(round=2, position=2)))
         assert [found.round for found in await store.steps("task")] == [1, 2]
 
     async def test_the_steps_of_tasks_are_apart(self, store: StateStore) -> None:
-        """The same key in two tasks; none in a task that is not there."""
+        """The same key in two tasks; no steps for a task that does not exist."""
         for task_id in ("a", "b"):
             await submit_one(store, task_id)
             await apply_outside(store, task_id, WriteStep(step(output=task_id.encode())))
@@ -188,7 +188,7 @@ class PatchesContract(ContractBase):
         assert list((await store.load("task")).patches) == expected
 
     async def test_a_patch_remembers_the_round_of_its_step(self, store: StateStore) -> None:
-        """The one it was applied in: a Commit that opens a new round still belongs to the old one."""
+        """The round it was applied in: a Commit that opens a new round still belongs to the old one."""
         attempt = await running_task(store)
         await attempt.apply(patch(b"1"), move(TaskState.REVIEW))
         await attempt.apply(patch(b"2"), move(TaskState.PENDING, new_round=True))
@@ -196,13 +196,13 @@ class PatchesContract(ContractBase):
         assert [record.round for record in await store.patches("task")] == [1, 1, 2]
 
     async def test_a_copied_patch_names_its_round(self, store: StateStore) -> None:
-        """Whatever round the task is in."""
+        """In any round of the task."""
         await submit_one(store, round=3)
         await apply_outside(store, "task", replace(patch(b"1"), round=2), patch(b"2"))
         assert [record.round for record in await store.patches("task")] == [2, 3]
 
     async def test_patches_are_read_after_a_version(self, store: StateStore) -> None:
-        """What the reader has already folded is left out."""
+        """Versions that the reader already has are left out."""
         await submit_one(store)
         await apply_outside(store, "task", patch(b"1"), patch(b"2"), patch(b"3"))
         assert [record.version for record in await store.patches("task", after=1)] == [2, 3]
@@ -210,7 +210,7 @@ class PatchesContract(ContractBase):
         assert await store.patches("missing") == []
 
     async def test_an_outside_patch_names_the_version_it_was_made_for(self, store: StateStore) -> None:
-        """Compare and set: of two, the second is told."""
+        """Compare and set: of two patches, the second is refused."""
         await submit_one(store)
         assert (await send(store, outside("task", patch(b"mine"), version=0))).applied
         late = await send(store, outside("task", patch(b"theirs"), version=0))
@@ -222,7 +222,7 @@ class CheckpointsContract(ContractBase):
     """Checkpoints: cached folds, kept and rotated."""
 
     async def test_a_checkpoint_is_stored_as_it_was_saved(self, store: StateStore, clock: ManualClock) -> None:
-        """Every field; dated now unless it says otherwise."""
+        """Every field; its date is now unless it has one."""
         earlier = clock.now() - timedelta(days=1)
         dated = checkpoint(
             7, position=3, version=2, body=b"\x00\xff", checksum="c", schema=4, created_at=earlier, damaged="why"
@@ -255,7 +255,7 @@ class CheckpointsContract(ContractBase):
         assert await store.checkpoints("task") == []
 
     async def test_rotation_leaves_other_tasks_alone(self, store: StateStore, clock: ManualClock) -> None:
-        """It belongs to the Commit's task."""
+        """It applies only to the Commit's task."""
         for task_id in ("a", "b"):
             await submit_one(store, task_id)
             await apply_outside(store, task_id, SaveCheckpoint(checkpoint(1)))
@@ -274,7 +274,7 @@ class CheckpointsContract(ContractBase):
         assert loaded.number == 1
 
     async def test_setting_aside_what_is_not_there_is_fine(self, store: StateStore) -> None:
-        """Somebody rotated it away meanwhile."""
+        """A rotation may have deleted it meanwhile."""
         await submit_one(store)
         await apply_outside(store, "task", SetAsideCheckpoint(number=9, why="bad checksum"))
         assert await store.checkpoints("task") == []
@@ -284,12 +284,12 @@ class LoadContract(ContractBase):
     """load: a task with everything a worker needs, read at one moment."""
 
     async def test_a_missing_task_is_not_loaded(self, store: StateStore) -> None:
-        """There is nothing to go on with."""
+        """There is nothing to continue."""
         with pytest.raises(NotFound):
             await store.load("missing")
 
     async def test_a_fresh_task_has_nothing_yet(self, store: StateStore) -> None:
-        """But itself."""
+        """Only the task itself."""
         task = await submit_one(store)
         assert await store.load("task") == Loaded(
             task=task,
@@ -351,7 +351,7 @@ class LoadContract(ContractBase):
         assert len(await store.steps("task")) == 4
 
     async def test_every_effect_and_approval_of_all_rounds(self, store: StateStore) -> None:
-        """However many: an undo that overlooks one leaves it in the world."""
+        """For any number: an undo that misses one leaves it in the world."""
         names = [f"{number:03}" for number in range(300)]
         attempt = await running_task(store, queue="default")
         for number in (1, 2, 3):
@@ -390,7 +390,7 @@ class LoadContract(ContractBase):
         assert (loaded.checkpoint.number, [record.version for record in loaded.patches]) == (1, [2, 3])
 
     async def test_nothing_of_other_tasks(self, store: StateStore) -> None:
-        """However alike they are."""
+        """Even if they are very similar."""
         for task_id in ("a", "b"):
             attempt = await running_task(store, task_id, f"worker of {task_id}")
             approval = Approval(task_id=task_id, question="?", step_key="s", id=f"ask {task_id}")

@@ -1,4 +1,4 @@
-"""Kinship: a parent begins its ended children again; and the form of keys that a task keeps over all its rounds."""
+"""Kinship: a parent restarts its ended children; and a task keeps its form of keys over all its rounds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from holdfast.testing.snapshot import snapshot
 
 
 def again(child: Task, **options: Any) -> ReopenChild:  # noqa: ANN401 - the fields of a ReopenChild
-    """Begin this child again, as it stands."""
+    """Restart this child at its current revision."""
     given: dict[str, Any] = {"reason": "a new round", "revision": child.revision} | options
     return ReopenChild(child_id=child.id, **given)
 
@@ -69,13 +69,13 @@ async def family(store: StateStore, end: Move = COMPLETE, **options: Any) -> tup
 
 
 class KinshipContract(ContractBase):
-    """ReopenChild: when it applies, what it changes, and what it leaves alone."""
+    """ReopenChild: when it applies, what it changes, and what it keeps."""
 
     @pytest.mark.parametrize("state", sorted(TERMINAL), ids=str)
     async def test_an_ended_child_goes_on_in_its_round(
         self, store: StateStore, clock: ManualClock, state: TaskState
     ) -> None:
-        """From every end. Its fence and its key stay, and so does that it must undo."""
+        """From every end. Its fence, its key and ``must_undo`` stay."""
         parent, child = await family(store, move(state, result="r", error="e", counts_attempt=True), key="k")
         clock.advance(1)
         before = await stored(store, "parent")
@@ -122,7 +122,7 @@ class KinshipContract(ContractBase):
             assert (child.state, child.result, child.round) == (TaskState.COMPLETED, number, 1)
 
     async def test_a_new_round_has_its_feedback_and_input(self, store: StateStore, clock: ManualClock) -> None:
-        """Feedback is replaced also by none; the input stays unless another is given, and None is one."""
+        """Feedback is replaced, even by None; the input stays unless a new one is given, which may be None."""
         parent, child = await family(store, user_input="old words", agent_id="Writer")
         await parent.apply(again(child, new_round=True, feedback="better"))
         child = await stored(store, "child")
@@ -135,7 +135,7 @@ class KinshipContract(ContractBase):
             await parent.apply(again(child, new_round=True, user_input=given, deadline=later))
             child = await stored(store, "child")
             assert (child.round, child.feedback, child.user_input, child.deadline) == (number, None, given, later)
-            # As if it had been submitted with it: found by it, and the same by its digest.
+            # As if it had been submitted with this input: a search finds it, and its digest is the same.
             await store.submit([new_task(f"twin {number}", user_input=given, agent_id="Writer")])
             text = {3: '"new":"words"', 4: "STRASSE", 5: "writer  null"}[number]
             found = await store.find(TaskFilter(text=text), newest_first=False)
@@ -147,7 +147,7 @@ class KinshipContract(ContractBase):
         assert (await store.find(TaskFilter(text="old words"))).items == ()
 
     async def test_it_may_be_delayed_and_have_a_deadline(self, store: StateStore, clock: ManualClock) -> None:
-        """Both as given, in the same round as well; no deadline is none."""
+        """Both as given, also in the same round; without a deadline it has none."""
         soon, late = clock.now() + timedelta(minutes=1), clock.now() + timedelta(hours=1)
         parent, child = await family(store, deadline=late, priority=3)
         elsewhere = soon.astimezone(UTC)
@@ -161,7 +161,7 @@ class KinshipContract(ContractBase):
         await claimed_by(store, "night nurse", queues=("nursery",))
 
     async def test_its_deaths_and_its_cancel_are_forgotten(self, store: StateStore, clock: ManualClock) -> None:
-        """A suspect begins as innocent as any other, and nobody stops it for what was asked before."""
+        """A suspect starts without deaths, and an earlier cancel request does not stop it."""
         parent = await running_task(store, "parent", "mother", queue="parents")
         await submit_one(store, "child", parent_id="parent")
         for number in range(2):
@@ -179,7 +179,7 @@ class KinshipContract(ContractBase):
         await claimed_by(store, "nurse")
 
     async def test_the_undoing_is_over(self, store: StateStore, clock: ManualClock) -> None:
-        """Its deadline wakes it again, to undo: it must, but it is not at it any more."""
+        """Its deadline wakes it again, to undo: it must undo, but it is no longer undoing."""
         parent, child = await family(store)
         await parent.apply(again(child, deadline=clock.now() + timedelta(minutes=1)))
         attempt = await claimed_by(store, "nurse", 2, queues=("nursery",))
@@ -188,7 +188,7 @@ class KinshipContract(ContractBase):
         assert (await store.sweep()).woken == ("child",)
 
     async def test_lines_go_into_the_journal_of_the_child(self, store: StateStore) -> None:
-        """They replace what stands under their key; of two under one key, the last one counts."""
+        """They replace the line under their key; of two lines with one key, the last counts."""
         parent, child = await family(store)
         first, last = step("lesson", state=StepState.PENDING, attempts=2), step("lesson", state=StepState.RUNNING)
         added = step("exam", 2, output=b'"A"', started_at=datetime(2026, 1, 1, tzinfo=UTC))
@@ -198,7 +198,7 @@ class KinshipContract(ContractBase):
 
     @pytest.mark.parametrize("what", ["stranger", "unknown", "open", "changed", "itself", "twice"])
     async def test_what_cannot_be_begun_again_refuses_the_whole_commit(self, store: StateStore, what: str) -> None:
-        """No child of this task, not ended, or changed since it was read."""
+        """Not a child of this task, not ended, or changed since it was read."""
         parent, child = await family(store)
         await submit_one(store, "stranger", state=TaskState.COMPLETED)
         await submit_one(store, "open", parent_id="parent")
@@ -214,19 +214,19 @@ class KinshipContract(ContractBase):
         verdict = await parent.send(WriteStep(step()), *wrong, COMPLETE)
         assert (verdict.refusal, verdict.state) == (Refusal.CONFLICT, TaskState.RUNNING)
         words = {
-            "stranger": "task stranger is no child of task parent",
-            "unknown": "task unknown is no child of task parent",
+            "stranger": "task stranger is not a child of task parent",
+            "unknown": "task unknown is not a child of task parent",
             "open": "child open is pending; only a child that has ended",
             "changed": f"child child is at revision {child.revision}, expected {child.revision - 1}",
-            "itself": "task parent is no child of task parent",
+            "itself": "task parent is not a child of task parent",
             "twice": "child child is pending; only a child that has ended",
         }
-        if verdict.detail:  # the model that stores are compared with has no words
+        if verdict.detail:  # the model store has no detail texts
             assert words[what] in verdict.detail
         assert await snapshot(store) == before
 
     async def test_only_the_holder_of_the_parent_can(self, store: StateStore) -> None:
-        """Nobody else has a say: not from outside, not under a fence that is over."""
+        """No other caller: not from outside, and not under an old fence."""
         parent, child = await family(store)
         with pytest.raises(InvalidValue, match="only the worker that holds the parent"):
             await send(store, outside("parent", again(child)))
@@ -237,7 +237,7 @@ class KinshipContract(ContractBase):
 
     @pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.CANCELLED], ids=str)
     async def test_no_ordinary_move_leaves_those_ends(self, store: StateStore, state: TaskState) -> None:
-        """Neither of a child nor of any other task."""
+        """Neither for a child nor for any other task."""
         await family(store, move(state))
         verdict = await send(store, outside("child", move(TaskState.PENDING)))
         assert (verdict.refusal, verdict.state) == (Refusal.ILLEGAL_MOVE, state)
@@ -266,7 +266,7 @@ class KinshipContract(ContractBase):
         assert (await stored(store, "parent")).state is TaskState.PENDING
 
     async def test_it_stands_in_its_place_in_a_batch(self, store: StateStore) -> None:
-        """Before the end that would make it possible it is refused, behind it it applies."""
+        """Before the child's end it is refused, after it, it applies."""
         parent = await running_task(store, "parent", "mother")
         await submit_one(store, "child", parent_id="parent", state=TaskState.RUNNING)
         child = await acquired_by(store, "child", "mother")
@@ -281,8 +281,8 @@ class KinshipContract(ContractBase):
         assert [verdict.state for verdict in verdicts] == [TaskState.COMPLETED, TaskState.RUNNING]
         assert (await stored(store, "second")).state is TaskState.PENDING
 
-    async def test_it_is_told_to_its_queue(self, store: StateStore) -> None:
-        """And to whoever watches it."""
+    async def test_it_is_hinted_to_its_queue(self, store: StateStore) -> None:
+        """And to the listeners of the task."""
         parent, child = await family(store)
         await hints_of(store, parent.apply(again(child)), "queue:nursery", "task:child")
 
@@ -291,7 +291,7 @@ class KeyFormContract(ContractBase):
     """The form of keys belongs to the task: its first claim sets it, and it never changes."""
 
     async def test_the_first_claim_sets_it_and_no_later_one_does(self, store: StateStore, clock: ManualClock) -> None:
-        """Neither a retry nor a new round, nor its parent that begins it again."""
+        """Neither a retry nor a new round nor a restart by its parent."""
         parent = await running_task(store, "parent", "mother", queue="parents")
         assert (await stored(store, "parent")).key_form == SCOPED_KEYS
         await submit_one(store, "child", parent_id="parent")
@@ -326,7 +326,7 @@ class KeyFormContract(ContractBase):
         assert len(await claimed_ids(store, "new", 2, limit=40)) == 30
 
     async def test_no_suspect_either(self, store: StateStore, clock: ManualClock) -> None:
-        """Also alone, a worker has to be able to read the journal."""
+        """A worker that runs alone has to be able to read the journal too."""
         await submit_one(store)
         for number in range(ALONE_AFTER):
             await enter(store, f"dying {number}", lease=1)
@@ -337,8 +337,8 @@ class KeyFormContract(ContractBase):
         assert await claimed_ids(store, alone=True, key_form=FLAT_KEYS) == []
         assert await claimed_ids(store, alone=True) == ["task"]
 
-    async def test_acquiring_says_what_to_do(self, store: StateStore) -> None:
-        """A named task is refused in words; without a form it gets that of the worker; what is held is answered."""
+    async def test_acquiring_a_newer_form_is_refused_with_advice(self, store: StateStore) -> None:
+        """A newer form is refused with advice; a task without a form gets the worker's; a held task is returned."""
         attempt = await running_task(store)
         await attempt.apply(move(TaskState.WAITING))
         before = await snapshot(store)
@@ -352,7 +352,7 @@ class KeyFormContract(ContractBase):
         assert (await stored(store, "other")).key_form == FLAT_KEYS
 
     async def test_a_form_counts_from_one(self) -> None:
-        """None is what a task has before it is claimed; no worker speaks that."""
+        """0 is the form of a task before its first claim; no worker has it."""
         with pytest.raises(InvalidValue, match="form of keys"):
             Claim(worker_id="w", number=1, limit=1, key_form=0)
 

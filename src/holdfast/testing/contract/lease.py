@@ -1,4 +1,4 @@
-"""Leases: one for each worker, renewed by its heartbeat, and over for good when it is over."""
+"""Leases: one for each worker, renewed by its heartbeat, and final when it ends."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LeaseContract(ContractBase):
         assert again.state is WorkerState.DRAINING
 
     async def test_a_dead_incarnation_never_registers_again(self, store: StateStore) -> None:
-        """A process that comes back takes a fresh id."""
+        """A process that returns takes a new id."""
         await enter(store)
         await store.retire("worker")
         with pytest.raises(WorkerDead):
@@ -85,7 +85,7 @@ class LeaseContract(ContractBase):
         assert list(states.items()) == [("a", WorkerState.LIVE), ("b", WorkerState.DEAD), ("c", WorkerState.LIVE)]
 
     async def test_a_heartbeat_renews_the_lease_of_all_its_tasks(self, store: StateStore, clock: ManualClock) -> None:
-        """One row, however many tasks."""
+        """One row, for any number of tasks."""
         await running_task(store)
         clock.advance(LEASE - 1)
         assert await store.heartbeat("worker") == Heartbeat(cancel_requested=frozenset())
@@ -96,13 +96,13 @@ class LeaseContract(ContractBase):
         assert (await store.sweep()).recovered == ("task",)
 
     async def test_a_heartbeat_changes_no_task(self, store: StateStore, clock: ManualClock) -> None:
-        """Nothing but the worker's own row."""
+        """It changes only the worker's own row."""
         attempt = await running_task(store)
         clock.advance(1)
         await store.heartbeat("worker")
         assert await stored(store) == attempt.task
 
-    async def test_a_late_heartbeat_still_renews_if_nobody_noticed(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_a_late_heartbeat_still_renews_before_a_sweep(self, store: StateStore, clock: ManualClock) -> None:
         """Only the sweep declares a worker dead."""
         await running_task(store)
         clock.advance(LEASE * 3)
@@ -126,11 +126,11 @@ class LeaseContract(ContractBase):
         assert verdict.refusal is Refusal.SUPERSEDED
 
     async def test_an_unknown_worker_has_no_heartbeat(self, store: StateStore) -> None:
-        """Heartbeats register nobody."""
+        """A heartbeat does not register a worker."""
         with pytest.raises(WorkerDead):
-            await store.heartbeat("nobody")
+            await store.heartbeat("stranger")
         with pytest.raises(WorkerDead):
-            await store.drain("nobody")
+            await store.drain("stranger")
 
     async def test_the_heartbeat_tells_which_tasks_are_unwanted(self, store: StateStore) -> None:
         """Only those this worker holds."""
@@ -141,7 +141,7 @@ class LeaseContract(ContractBase):
         assert (await store.heartbeat("worker")).cancel_requested == frozenset({"mine"})
 
     async def test_a_draining_worker_keeps_its_tasks(self, store: StateStore, clock: ManualClock) -> None:
-        """It finishes what it has, and must go on beating."""
+        """It finishes its tasks, and must keep sending heartbeats."""
         attempt = await running_task(store)
         await store.drain("worker")
         clock.advance(LEASE - 1)
@@ -151,7 +151,7 @@ class LeaseContract(ContractBase):
         assert [worker.state for worker in await store.workers()] == [WorkerState.DRAINING]
 
     async def test_retiring_hands_tasks_back_under_a_new_fence(self, store: StateStore, clock: ManualClock) -> None:
-        """No death is counted: the worker left in good order."""
+        """No death is counted: the worker retired normally."""
         attempt = await running_task(store, queue="default")
         clock.advance(2)
         assert await store.retire("worker") == ["task"]
@@ -178,7 +178,7 @@ class LeaseContract(ContractBase):
         assert await claimed_ids(store, "next") == ["task"]
 
     async def test_what_a_retired_worker_still_sends_is_refused(self, store: StateStore) -> None:
-        """Handing back ends the lease as surely as dying does."""
+        """Handing back ends the lease, like a death."""
         attempt = await running_task(store)
         await store.retire("worker")
         assert (await attempt.send()).refusal is Refusal.SUPERSEDED
@@ -195,17 +195,17 @@ class LeaseContract(ContractBase):
         await enter(store, "next")
         assert sorted(await claimed_ids(store, "next")) == ["acquired", "reviewed"]
 
-    async def test_retiring_nobody_does_nothing(self, store: StateStore) -> None:
-        """Neither an unknown worker nor one that is dead already."""
+    async def test_retiring_an_unknown_or_dead_worker_does_nothing(self, store: StateStore) -> None:
+        """The answer is empty, and nothing changes."""
         await running_task(store)
         await store.retire("worker")
         before = await snapshot(store)
         assert await store.retire("worker") == []
-        assert await store.retire("nobody") == []
+        assert await store.retire("stranger") == []
         assert await snapshot(store) == before
 
     async def test_owned_lists_what_a_worker_holds(self, store: StateStore) -> None:
-        """By task id, with the claim that got it; 0 where it was acquired."""
+        """By task id, with the number of the claim; 0 if it was acquired."""
         await enter(store)
         await submit_one(store, "b")
         await claim(store, number=3)
@@ -215,7 +215,7 @@ class LeaseContract(ContractBase):
             Lease(task_id="a", owner="worker", fence=1, claim=0),
             Lease(task_id="b", owner="worker", fence=1, claim=3),
         ]
-        assert await store.owned("nobody") == []
+        assert await store.owned("stranger") == []
 
     @pytest.mark.parametrize("state", sorted(OPEN))
     async def test_a_task_is_acquired_without_being_moved(
@@ -234,7 +234,7 @@ class LeaseContract(ContractBase):
         assert len(await store.history("task")) == 1
 
     async def test_an_acquired_task_is_not_claimed(self, store: StateStore) -> None:
-        """A lease is a lease."""
+        """A task with a lease is never claimed."""
         await submit_one(store)
         await enter(store)
         await store.acquire("task", "worker")
@@ -242,7 +242,7 @@ class LeaseContract(ContractBase):
         assert await claim(store, "other") == []
 
     async def test_a_delayed_task_can_be_acquired(self, store: StateStore, clock: ManualClock) -> None:
-        """And is still delayed when it is let go."""
+        """And it is still delayed when it is released."""
         await submit_one(store, available_at=clock.now() + timedelta(hours=1))
         await enter(store)
         attempt = await acquired_by(store, "task", "worker")
@@ -273,17 +273,17 @@ class LeaseContract(ContractBase):
         with pytest.raises(Conflict):
             await store.acquire("ended", "worker")
         with pytest.raises(WorkerDead):
-            await store.acquire("missing", "nobody")
+            await store.acquire("missing", "stranger")
 
     async def test_a_draining_worker_may_acquire(self, store: StateStore) -> None:
-        """It names the task itself: that is no new work from the queue."""
+        """It names the task itself: this is not new work from the queue."""
         await submit_one(store)
         await enter(store)
         await store.drain("worker")
         assert (await store.acquire("task", "worker")).task.owner == "worker"
 
     async def test_a_worker_whose_lease_ran_out_acquires_nothing(self, store: StateStore, clock: ManualClock) -> None:
-        """Its lease would be worth nothing."""
+        """Its lease has already expired."""
         await submit_one(store)
         await enter(store)
         clock.advance(LEASE)
@@ -291,7 +291,7 @@ class LeaseContract(ContractBase):
             await store.acquire("task", "worker")
 
     async def test_the_lease_of_an_acquired_waiting_task_survives_its_waking(self, store: StateStore) -> None:
-        """It is pending then, and claimable only when its holder lets go."""
+        """It is pending then, and claimable only when its holder releases it."""
         attempt = await running_task(store, queue="default")
         await attempt.apply(move(TaskState.WAITING, waits=(UntilWoken(key="w"),)))
         await enter(store, "other")
@@ -305,14 +305,14 @@ class LeaseContract(ContractBase):
     async def test_a_jump_of_the_wall_clock_and_the_leases(
         self, store: StateStore, clock: ManualClock, jump: timedelta
     ) -> None:
-        """It expires nothing where leases count on the boot clock; a shared database goes by its own wall time."""
+        """No lease expires if leases are counted on the boot clock; a shared database uses its own wall time."""
         await running_task(store)
         clock.jump_wall(jump)
         expires = jump > timedelta() and not self.leases_on_boot_clock
         assert (await store.sweep()).recovered == (("task",) if expires else ())
 
     async def test_after_a_jump_back_the_lease_still_runs_out(self, store: StateStore, clock: ManualClock) -> None:
-        """In its own time, where leases count on the boot clock."""
+        """At its normal time, if leases are counted on the boot clock."""
         await running_task(store)
         clock.jump_wall(timedelta(hours=-1))
         clock.advance(LEASE)

@@ -1,4 +1,4 @@
-"""Moves: every pair of states, held to the one table of allowed moves."""
+"""Moves: every pair of states, checked against the one table of allowed moves."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from holdfast.testing.snapshot import snapshot
 
 LEGAL = [(source, target) for source, targets in MOVES.items() for target in targets]
 ILLEGAL = [(source, target) for source in TaskState for target in TaskState if target not in MOVES[source]]
-"""From everywhere to everywhere else, staying included."""
+"""From every state to every state, also to the same one."""
 
 
 def _held(pairs: list[tuple[TaskState, TaskState]]) -> list[tuple[TaskState, TaskState]]:
-    """Leave out what no worker can hold: a task that has ended."""
+    """Leave out tasks that have ended: no worker can hold them."""
     return [(source, target) for source, target in pairs if source in OPEN]
 
 
@@ -92,7 +92,7 @@ class MovesContract(ContractBase):
                 assert await snapshot(store) == before
 
     async def test_a_legal_move_by_the_worker(self, store: StateStore, clock: ManualClock) -> None:
-        """The lease goes back, except where the work goes on."""
+        """The lease is released, except where the work continues."""
         await enter(store, lease=600)
         for source, target in _held(LEGAL):
             with row(source, target):
@@ -119,7 +119,7 @@ class MovesContract(ContractBase):
                 ]
 
     async def test_an_illegal_move_by_the_worker(self, store: StateStore) -> None:
-        """Refused; the lease stands."""
+        """Refused; the lease stays."""
         await enter(store)
         attempts = {}
         for source in sorted(OPEN):
@@ -129,13 +129,13 @@ class MovesContract(ContractBase):
         for source, target in _held(ILLEGAL):
             with row(source, target):
                 verdict = await attempts[source].send(move(target))
-                attempts[source].sequence -= 1  # a refused Commit leaves its number free
+                attempts[source].sequence -= 1  # a refused Commit does not use its number
                 assert (verdict.refusal, verdict.state, verdict.owner) == (Refusal.ILLEGAL_MOVE, source, "worker")
                 assert await snapshot(store) == before
 
     @pytest.mark.parametrize("target", [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED], ids=str)
     async def test_an_ending_replaces_the_outcome(self, store: StateStore, target: TaskState) -> None:
-        """Whatever was there before."""
+        """For any earlier outcome."""
         await submit_one(store, state=TaskState.REVIEW, result="draft", error="doubt")
         await apply_outside(store, "task", move(target, result={"final": True}))
         task = await stored(store)
@@ -149,7 +149,7 @@ class MovesContract(ContractBase):
 
     @pytest.mark.parametrize("target", [TaskState.PENDING, TaskState.WAITING], ids=str)
     async def test_a_move_that_ends_nothing_keeps_the_outcome(self, store: StateStore, target: TaskState) -> None:
-        """What it carries as a result is no result yet."""
+        """The result in such a Move is ignored."""
         await submit_one(store, state=TaskState.REVIEW, result="draft")
         await apply_outside(store, "task", move(target, result="ignored", error="ignored"))
         task = await stored(store)
@@ -178,13 +178,13 @@ class MovesContract(ContractBase):
         assert (await stored(store)).feedback == "too slow"
 
     async def test_a_cancel_request_outlives_the_end(self, store: StateStore) -> None:
-        """The record says why it was stopped."""
+        """The record keeps why it was stopped."""
         await submit_one(store)
         await apply_outside(store, "task", RequestCancel(reason="enough"), move(TaskState.CANCELLED))
         assert (await stored(store)).cancel_requested == "enough"
 
     async def test_a_move_to_pending_may_bring_a_new_deadline(self, store: StateStore, clock: ManualClock) -> None:
-        """One that failed by its deadline comes back with the new one, and no sweep fails it by the old one."""
+        """A task that failed by its deadline returns with the new one, and no sweep fails it by the old one."""
         old = clock.now() + timedelta(seconds=10)
         for state in (TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW):
             await submit_one(store, state, state=state, deadline=old)
@@ -213,7 +213,7 @@ class MovesContract(ContractBase):
     async def test_a_move_without_a_deadline_keeps_the_one_there_is(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """Also where a worker puts the task back, and where a Commit beside it in the batch brings one."""
+        """Also if a worker hands the task back, and if another Commit in the batch has a deadline."""
         first, new = (clock.now() + timedelta(seconds=seconds) for seconds in (10, 20))
         attempt = await running_task(store, "held", deadline=first)
         await submit_one(store, "kept", state=TaskState.FAILED, deadline=first)
@@ -226,7 +226,7 @@ class MovesContract(ContractBase):
         assert found == [first, first, new]
 
     async def test_a_refused_commit_leaves_the_deadline_alone(self, store: StateStore, clock: ManualClock) -> None:
-        """All of a Commit or nothing."""
+        """All of a Commit is applied, or nothing."""
         await submit_one(store, state=TaskState.COMPLETED)
         before = await snapshot(store)
         back = move(TaskState.PENDING, deadline=clock.now())
@@ -236,7 +236,7 @@ class MovesContract(ContractBase):
         assert await snapshot(store) == before
 
     async def test_only_a_move_to_pending_brings_a_deadline(self, store: StateStore, clock: ManualClock) -> None:
-        """No other state begins the task anew."""
+        """In no other state does the task start again."""
         await submit_one(store)
         for to in set(TaskState) - {TaskState.PENDING}:
             with pytest.raises(InvalidValue, match="only a Move to pending"):

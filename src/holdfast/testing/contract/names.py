@@ -1,4 +1,4 @@
-"""Names: whatever can be printed can be a name, everywhere, and is only ever itself."""
+"""Names: any printable text can be a name, everywhere, and equals only itself."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class NamesContract(ContractBase):
                 )
 
     async def test_a_key_of_a_journal_may_be_as_long_as_an_index_holds(self, store: StateStore) -> None:
-        """In every table that has one; neither characters of four bytes nor words that cannot be compressed hurt."""
+        """In every table that has one; also with characters of four bytes, and with text that cannot be compressed."""
         at_random = random.Random(7)  # noqa: S311 - no secret
         wide = "".join(chr(at_random.randrange(0x20000, 0x2A000)) for _ in range(MAX_KEY_BYTES // 4))
         narrow = "".join(at_random.choice(string.ascii_letters) for _ in range(MAX_KEY_BYTES))

@@ -1,4 +1,4 @@
-"""What a person asks of a whole store: its queues, an id of which they know a few characters, how it is doing."""
+"""What a person asks of a whole store: its queues, an id from a few of its characters, its health."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class QueuesContract(ContractBase):
         assert await store.queues() == []
 
     async def test_each_open_task_is_counted_once(self, store: StateStore, clock: ManualClock) -> None:
-        """By queue, and by what it is about to do; those that ended are gone."""
+        """By queue and by what it does next; ended tasks are not counted."""
         await enter(store)
         for number, state in enumerate((TaskState.WAITING, TaskState.REVIEW, TaskState.COMPLETED, None), start=1):
             await submit_one(store, f"slow {number}", queue="slow")
@@ -76,7 +76,7 @@ class QueuesContract(ContractBase):
         ]
 
     async def test_a_delayed_task_is_ready_when_its_time_comes(self, store: StateStore, clock: ManualClock) -> None:
-        """Whether or not a sweep has seen it; it is due since then, and not since it was submitted."""
+        """With or without a sweep; it counts as due since that time, not since its submission."""
         due = clock.now() + timedelta(seconds=5)
         await submit_one(store, available_at=due)
         clock.advance(4.999_999)
@@ -87,7 +87,7 @@ class QueuesContract(ContractBase):
         assert (after.ready, after.delayed, after.oldest_ready_at) == (1, 0, due)
 
     async def test_a_held_task_counts_by_its_state(self, store: StateStore) -> None:
-        """Somebody who leases a pending task without moving it takes it out of no count."""
+        """A pending task that is leased without a move is still counted."""
         await submit_one(store)
         await enter(store)
         await acquired_by(store, "task", "worker")
@@ -99,7 +99,7 @@ class IdsContract(ContractBase):
     """ids."""
 
     async def test_ids_that_begin_with_it(self, store: StateStore) -> None:
-        """Sorted; the very id as well."""
+        """Sorted; a complete id as well."""
         for task_id in ("abc", "ab", "abd", "b-ab", "a", "aB"):
             await submit_one(store, task_id)
         assert await store.ids(Noun.TASK, "ab") == ["ab", "abc", "abd"]
@@ -107,7 +107,7 @@ class IdsContract(ContractBase):
         assert await store.ids(Noun.TASK, "abde") == []
 
     async def test_ids_that_end_with_it_if_none_begins_so(self, store: StateStore) -> None:
-        """A beginning wins, for it is what people read first."""
+        """A match at the beginning takes precedence, because people read that first."""
         for task_id in ("019a-7f3c", "019b-7f3c", "019c-0001"):
             await submit_one(store, task_id)
         assert await store.ids(Noun.TASK, "7f3c") == ["019a-7f3c", "019b-7f3c"]
@@ -133,7 +133,7 @@ class IdsContract(ContractBase):
         assert await store.ids(Noun.TASK, "end", limit=2) == ["begin-00-end", "begin-01-end"]
 
     async def test_nothing_in_it_is_a_pattern(self, store: StateStore) -> None:
-        """It is found where it stands, and nowhere else."""
+        """It matches only itself."""
         await submit_one(store, "abc")
         parts = ("%", "_", "*", "?", "[a-z]", "^", "\\", "a%", "%c", "a_c", ".", "'", "$1", "{id}")
         for part in parts:
@@ -175,19 +175,19 @@ class IdsContract(ContractBase):
 
     @pytest.mark.parametrize("part", ["", "a\0", "\ud800", None])
     async def test_what_is_no_part_of_an_id(self, store: StateStore, part: str) -> None:
-        """Is refused: every id begins with nothing."""
+        """It is rejected: every id begins with the empty text."""
         await submit_one(store)
         with pytest.raises(InvalidValue, match="part of an id"):
             await store.ids(Noun.TASK, part)
 
     @pytest.mark.parametrize("limit", [0, -1])
     async def test_no_ids_at_all_are_asked_for(self, store: StateStore, limit: int) -> None:
-        """Nobody can mean it."""
+        """Such a limit is always a mistake."""
         with pytest.raises(InvalidValue, match="limit"):
             await store.ids(Noun.TASK, "t", limit=limit)
 
     async def test_a_noun_is_one_of_them(self, store: StateStore) -> None:
-        """A word that only looks like one is refused."""
+        """A plain string with the same value is rejected."""
         with pytest.raises(InvalidValue, match="noun"):
             await store.ids("task", "t")  # type: ignore[arg-type]
 
@@ -199,7 +199,7 @@ class VitalsContract(ContractBase):
 
     @pytest.mark.parametrize("thorough", [False, True])
     async def test_a_sound_store_is_well(self, store: StateStore, *, thorough: bool) -> None:
-        """It names itself and knows what is in it."""
+        """It names its kind and counts its content."""
         await self._fill(await running_task(store))
         vitals = await store.vitals(thorough=thorough)
         assert vitals.backend
@@ -212,7 +212,7 @@ class VitalsContract(ContractBase):
         assert all(isinstance(value, str) for value in vitals.settings.values())
 
     async def test_rows_are_counted_or_said_to_be_estimated(self, store: StateStore) -> None:
-        """A count is exact; an estimate is at least no nonsense, also of a table nobody ever looked at."""
+        """A count is exact; an estimate is at least plausible, even for a table that was never analysed."""
         empty = await store.vitals()
         await self._fill(await running_task(store))
         full = await store.vitals()
@@ -223,8 +223,8 @@ class VitalsContract(ContractBase):
             assert min(*empty.rows.values(), *full.rows.values()) >= 0
 
     async def test_what_is_kept_takes_room(self, store: StateStore) -> None:
-        """On the disk, if it is there."""
-        content = os.urandom(1 << 20)  # which nothing makes smaller
+        """On disk, if the store is on disk."""
+        content = os.urandom(1 << 20)  # not compressible
         await store.put_artifact(content)
         vitals = await store.vitals()
         if store.capabilities.durable:

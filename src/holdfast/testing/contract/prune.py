@@ -1,4 +1,4 @@
-"""prune: what ended long ago goes, with everything that belongs to it."""
+"""prune: tasks that ended long ago are deleted, with everything that belongs to them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PruneContract(ContractBase):
     """Deleting what is old."""
 
     async def test_ended_tasks_go_when_they_are_old_enough(self, store: StateStore, clock: ManualClock) -> None:
-        """Counted from their end, to the moment."""
+        """Counted from the exact moment of their end."""
         await submit_one(store)
         clock.advance(DAY)
         await apply_outside(store, "task", CANCEL)
@@ -77,14 +77,14 @@ class PruneContract(ContractBase):
         assert await store.get("task") is None
 
     async def test_open_tasks_stay(self, store: StateStore, clock: ManualClock) -> None:
-        """However old they are."""
+        """At any age."""
         for state in (TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW):
             await submit_one(store, state, state=state)
         clock.advance(365 * DAY)
         assert await store.prune(DAY) == NOTHING
 
     async def test_a_task_goes_with_all_its_rows(self, store: StateStore, clock: ManualClock) -> None:
-        """Nothing is left that its id could be found under."""
+        """Nothing with its id is left."""
         effect = _effect(EffectState.DONE)
         attempt = await running_task(store, budget={"tokens": 3}, key="k")
         await attempt.apply(
@@ -111,7 +111,7 @@ class PruneContract(ContractBase):
         assert await store.artifact_links("task") == []
 
     async def test_a_pruned_id_and_key_are_free_again(self, store: StateStore, clock: ManualClock) -> None:
-        """And what is submitted under them begins anew."""
+        """And a task submitted under them starts from the beginning."""
         await submit_one(store, key="k", user_input="old")
         await apply_outside(store, "task", WriteOutcome(result="old"), CANCEL)
         clock.advance(2 * DAY)
@@ -122,7 +122,7 @@ class PruneContract(ContractBase):
         assert (again.task.revision, again.task.result, again.steps, again.patches) == (1, None, (), ())
 
     async def test_children_go_only_with_their_parent(self, store: StateStore, clock: ManualClock) -> None:
-        """It may begin them again. One whose parent is gone, or never was, goes by itself."""
+        """The parent may restart them. A task whose parent is gone, or never existed, is deleted alone."""
         await submit_one(store, "parent")
         await submit_one(store, "child", parent_id="parent", state=TaskState.COMPLETED)
         await submit_one(store, "orphan", parent_id="missing", state=TaskState.COMPLETED)
@@ -137,7 +137,7 @@ class PruneContract(ContractBase):
         assert await all_tasks(store) == []
 
     async def test_a_tree_goes_whole_or_stays_whole(self, store: StateStore, clock: ManualClock) -> None:
-        """One task of it that is open, or ended too late, or on whose account something is reserved, keeps them all."""
+        """If one task in it is open, ended too late, or has a reservation on its account, all stay."""
         attempt = await running_task(store, "spender")
         for tree in ("a", "b", "c", "d"):
             await submit_one(store, tree, state=TaskState.COMPLETED)
@@ -157,7 +157,7 @@ class PruneContract(ContractBase):
         assert (await store.prune(DAY)).tasks == 12
 
     async def test_a_tree_stays_while_an_effect_in_it_is_in_doubt(self, store: StateStore, clock: ManualClock) -> None:
-        """All of it, until a person has decided: an open doubt outlives its task. Any other effect keeps nothing."""
+        """All of it, until a person has decided: an open doubt outlives its task. Other effects keep nothing."""
         for state, way in WAYS.items():
             await submit_one(store, f"{state} root", state=TaskState.COMPLETED)
             await submit_one(store, f"{state} leaf", parent_id=f"{state} task", state=TaskState.COMPLETED)
@@ -174,7 +174,7 @@ class PruneContract(ContractBase):
         assert await all_tasks(store) == []
 
     async def test_a_large_tree_goes_from_its_root_downwards(self, store: StateStore, clock: ManualClock) -> None:
-        """In bounded batches: no parent ever misses one of its children, and the rest goes with the next batch."""
+        """In bounded batches: no kept parent misses a child, and the rest is deleted in the next batch."""
         await submit_one(store, "root", state=TaskState.COMPLETED)
         for child in ("x", "y"):
             await submit_one(store, child, parent_id="root", state=TaskState.COMPLETED)
@@ -198,7 +198,7 @@ class PruneContract(ContractBase):
         assert (await store.prune(timedelta(seconds=1))).tasks == 2
 
     async def test_a_task_stays_while_its_account_is_reserved_on(self, store: StateStore, clock: ManualClock) -> None:
-        """Or the limit would be gone when the reservation is settled."""
+        """Otherwise the limit would be gone when the reservation is settled."""
         await submit_one(store, "payer", budget={"tokens": 10})
         attempt = await running_task(store, "spender")
         await attempt.apply(Reserve(account="payer", step_key="call", amounts={"tokens": 4}))
@@ -209,7 +209,7 @@ class PruneContract(ContractBase):
         assert (await store.prune(timedelta(seconds=1))).tasks == 1
 
     async def test_an_artifact_stored_again_is_wanted_again(self, store: StateStore, clock: ManualClock) -> None:
-        """Whoever was just told that it is stored may rely on it."""
+        """A caller that just stored it may rely on it."""
         artifact = await store.put_artifact(b"hello")
         clock.advance(100)
         await store.put_artifact(b"hello")
@@ -217,7 +217,7 @@ class PruneContract(ContractBase):
         assert await store.read_artifact(artifact.id) == b"hello"
 
     async def test_an_age_in_the_future_is_refused(self, store: StateStore) -> None:
-        """It would delete what was made just now."""
+        """It would delete things that were just made."""
         with pytest.raises(InvalidValue, match="older_than"):
             await store.prune(timedelta(seconds=-1))
 
@@ -232,7 +232,7 @@ class PruneContract(ContractBase):
         assert await store.prune(DAY, limit=2) == Pruned(tasks=1, events=0, artifacts=0, more=False)
 
     async def test_old_events_go_and_numbers_go_on(self, store: StateStore, clock: ManualClock) -> None:
-        """Nobody who remembers a number is misled by a second event under it."""
+        """A reader that remembers a number never finds another event under it."""
         await store.emit("news", 1, key="k")
         clock.advance(2 * DAY)
         kept = await store.emit("news", 2)
@@ -243,11 +243,11 @@ class PruneContract(ContractBase):
         assert (await store.emit("news", 3, key="k")).number == 3
 
     async def test_events_of_a_task_stay_until_it_has_ended(self, store: StateStore, clock: ManualClock) -> None:
-        """Its own channels are named ``<word>:<its id>``. Nothing else that has its id in its name is kept."""
+        """Its own channels are named ``<word>:<its id>``. No other channel with its id in the name is kept."""
         states = (TaskState.PENDING, TaskState.RUNNING, TaskState.WAITING, TaskState.REVIEW)
         own = []
         for state in states:
-            await submit_one(store, f"x:{state}", state=state)  # an id may have the sign in it, too
+            await submit_one(store, f"x:{state}", state=state)  # an id may contain a colon too
             own += [f"inbox:x:{state}", f"task:x:{state}"]
         await submit_one(store, "ended", state=TaskState.COMPLETED)
         await submit_one(store, "open")
@@ -256,7 +256,7 @@ class PruneContract(ContractBase):
             await store.emit(channel, 1)
         clock.advance(2 * DAY)
         assert await store.prune(3 * DAY) == NOTHING
-        # The kept ones are the oldest, and take no place of a batch.
+        # The kept events are the oldest, and take no place in a batch.
         assert await store.prune(DAY, limit=5) == Pruned(tasks=1, events=5, artifacts=0, more=True)
         assert await store.prune(DAY, limit=5) == Pruned(tasks=0, events=4, artifacts=0, more=False)
         assert [len(await store.events(channel)) for channel in own] == [1] * len(own)
@@ -265,7 +265,7 @@ class PruneContract(ContractBase):
         assert (await store.prune(DAY)).events == len(own), "as old as they are, however young the end"
 
     async def test_events_of_an_effect_stay_as_long_as_it(self, store: StateStore, clock: ManualClock) -> None:
-        """Whichever task has it, open or ended; then they go with it."""
+        """Of an open or an ended task; they are deleted with the effect."""
         attempt = await running_task(store)
         await attempt.apply(WriteEffect(_effect(EffectState.DONE, "a:b")), move(TaskState.COMPLETED))
         for channel in ("taken:a:b", "taken:b", "a:b"):
@@ -280,8 +280,8 @@ class PruneContract(ContractBase):
         clock.advance(2 * DAY)
         assert await store.prune(DAY) == Pruned(tasks=3, events=1, artifacts=0, more=False)
 
-    async def test_old_artifacts_nobody_uses_go(self, store: StateStore, clock: ManualClock) -> None:
-        """A link from any task keeps them; the last task takes them along."""
+    async def test_old_unused_artifacts_go(self, store: StateStore, clock: ManualClock) -> None:
+        """A link from any task keeps them; they are deleted with the last such task."""
         used, unused = await store.put_artifact(b"used"), await store.put_artifact(b"unused")
         link = ArtifactLink(artifact_id=used.id, name="n", type="t", summary="", bytes=4)
         await submit_one(store)
@@ -298,7 +298,7 @@ class PruneContract(ContractBase):
         assert await store.artifact(young.id) is None
 
     async def test_workers_as_long_dead_go(self, store: StateStore, clock: ManualClock) -> None:
-        """Those that live stay, however quiet."""
+        """Living workers stay, even if they are quiet."""
         await enter(store, "retired")
         await enter(store, "quiet", lease=86_400)
         await store.retire("retired")
@@ -309,7 +309,7 @@ class PruneContract(ContractBase):
     async def test_a_dead_worker_stays_until_its_tasks_are_taken_back(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """Without it, nobody would find them."""
+        """Without its row, no sweep would find them."""
         await store.submit([new_task("a"), new_task("b")])
         await enter(store)
         await claim(store)

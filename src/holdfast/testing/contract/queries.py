@@ -31,14 +31,14 @@ from holdfast.testing.contract.base import ContractBase
 
 
 async def found(store: StateStore, where: TaskFilter | None = None) -> list[str]:
-    """Return the ids of the tasks that fit, oldest first."""
+    """Return the ids of the tasks that match, oldest first."""
     page = await store.find(where, newest_first=False)
     assert page.next is None
     return [task.id for task in page.items]
 
 
 async def submit_zoo(store: StateStore, clock: ManualClock) -> None:
-    """Submit four tasks that differ in everything a filter looks at, one second apart."""
+    """Submit four tasks that differ in every field of a filter, one second apart."""
     await submit_one(store, "a", name="deploy", agent_id="devops", queue="slow", key="k-1", user_input="Billing")
     clock.advance(1)
     await submit_one(store, "b", name="deploy", agent_id="writer", parent_id="a", user_input={"text": "Straße"})
@@ -49,7 +49,7 @@ async def submit_zoo(store: StateStore, clock: ManualClock) -> None:
 
 
 async def _paged(store: StateStore, limit: int, *, newest_first: bool) -> AsyncIterator[str]:
-    """Give the ids of all tasks, page by page."""
+    """Yield the ids of all tasks, page by page."""
     cursor: str | None = None
     while True:
         page = await store.find(limit=limit, after=cursor, newest_first=newest_first)
@@ -71,7 +71,7 @@ FILTERS = [
     (TaskFilter(agent_id="writer"), "bd"),
     (TaskFilter(parent_id="a"), "bc"),
     (TaskFilter(key="k-1"), "a"),
-    (TaskFilter(owner="nobody"), ""),
+    (TaskFilter(owner="stranger"), ""),
     (TaskFilter(name="deploy", agent_id="writer"), "b"),
     (TaskFilter(name="deploy", queue="slow", states=frozenset({TaskState.PENDING}), text="bill"), "a"),
     (TaskFilter(name="deploy", queue="elsewhere"), ""),
@@ -88,21 +88,21 @@ FILTERS = [
     (TaskFilter(text="\\"), ""),
     (TaskFilter(text="nowhere"), ""),
 ]
-"""What is asked for in the zoo, and who is found."""
+"""Filters on the zoo, and the tasks they find."""
 
 
 class QueriesContract(ContractBase):
     """find, count, summary."""
 
     async def test_an_empty_store(self, store: StateStore) -> None:
-        """Every question has an empty answer."""
+        """Every query has an empty answer."""
         assert await store.find() == Page(items=(), next=None)
         assert await store.count() == {}
         assert await store.summary() == Summary()
         assert await store.get("missing") is None
 
     async def test_how_a_task_stands_is_read_without_its_input(self, store: StateStore) -> None:
-        """All the rest is there, also of a task that has ended."""
+        """All other fields are there, also for a task that has ended."""
         await submit_one(store, "a", user_input={"large": [1, 2, 3]})
         for operation in (None, CANCEL):
             if operation is not None:
@@ -110,13 +110,13 @@ class QueriesContract(ContractBase):
             task = await store.get("a")
             assert task is not None
             assert await store.standing("a") == replace(task, user_input=None)
-        assert await store.standing("nobody") is None
+        assert await store.standing("stranger") is None
 
     async def test_revisions_tell_what_has_changed(self, store: StateStore) -> None:
-        """Of the tasks that were asked for; a task that does not exist is left out."""
+        """For the given tasks; a task that does not exist is left out."""
         for task_id in ("a", "b", "c"):
             await submit_one(store, task_id)
-        assert await store.revisions(["a", "b", "nobody"]) == {"a": 1, "b": 1}
+        assert await store.revisions(["a", "b", "stranger"]) == {"a": 1, "b": 1}
         await apply_outside(store, "b", CANCEL)
         assert await store.revisions(["b", "a", "a"]) == {"a": 1, "b": 2}
         assert await store.revisions([]) == {}
@@ -128,7 +128,7 @@ class QueriesContract(ContractBase):
         assert page == Page(items=tuple([await stored(store, task_id) for task_id in "dcba"]), next=None)
 
     async def test_filters(self, store: StateStore, clock: ManualClock) -> None:
-        """Every given part must hold; text is sought as it is, ignoring case."""
+        """Every given part must match; text is searched literally, ignoring case."""
         await submit_zoo(store, clock)
         for where, expected in FILTERS:
             with row(where):
@@ -136,7 +136,7 @@ class QueriesContract(ContractBase):
                 assert sum((await store.count(where)).values()) == len(expected)
 
     async def test_the_times_of_a_filter_are_exclusive(self, store: StateStore, clock: ManualClock) -> None:
-        """After and before mean what they say."""
+        """A task at the exact moment does not match."""
         start = clock.now()
         await submit_zoo(store, clock)
         assert await found(store, TaskFilter(created_after=start)) == ["b", "c", "d"]
@@ -145,7 +145,7 @@ class QueriesContract(ContractBase):
         assert await found(store, between) == ["b", "c"]
 
     async def test_the_filter_by_end(self, store: StateStore, clock: ManualClock) -> None:
-        """Of those that ended before; what is open never fits, however old it is."""
+        """Tasks that ended before; an open task never matches, at any age."""
         await submit_zoo(store, clock)  # c is stored as completed, in second 2
         clock.advance(10)
         end = clock.now()
@@ -165,13 +165,13 @@ class QueriesContract(ContractBase):
         assert await found(store, TaskFilter(ended_before=end, states=frozenset({TaskState.PENDING}))) == []
 
     async def test_a_time_without_a_zone_is_refused(self, store: StateStore) -> None:
-        """Nobody could tell which moment is meant."""
+        """It does not name a definite moment."""
         for what in ("created_after", "created_before", "ended_before"):
             with pytest.raises(InvalidValue, match=what):
                 await store.find(TaskFilter(**{what: datetime(2026, 1, 1)}))  # type: ignore[arg-type] # noqa: DTZ001
 
     async def test_the_filter_by_owner(self, store: StateStore) -> None:
-        """Who holds it now."""
+        """The worker that holds it now."""
         await running_task(store, "held", "worker")
         await submit_one(store, "free")
         assert await found(store, TaskFilter(owner="worker")) == ["held"]
@@ -193,7 +193,7 @@ class QueriesContract(ContractBase):
                 seen = [task_id async for task_id in _paged(store, limit, newest_first=newest_first)]
                 assert seen == (expected[::-1] if newest_first else expected)
 
-    async def test_the_last_page_says_so(self, store: StateStore) -> None:
+    async def test_the_last_page_has_no_next(self, store: StateStore) -> None:
         """Even if it is full."""
         for task_id in ("a", "b"):
             await submit_one(store, task_id)
@@ -201,7 +201,7 @@ class QueriesContract(ContractBase):
         assert (await store.find(limit=1)).next is not None
 
     async def test_new_tasks_never_shift_a_page(self, store: StateStore, clock: ManualClock) -> None:
-        """The next page goes on where the last one ended."""
+        """The next page begins where the last one ended."""
         for task_id in ("a", "b", "c", "d"):
             await submit_one(store, task_id)
             clock.advance(1)
@@ -224,7 +224,7 @@ class QueriesContract(ContractBase):
         assert [task.id for task in second.items] == ["c"]
 
     async def test_pages_of_a_filtered_listing(self, store: StateStore, clock: ManualClock) -> None:
-        """The filter goes on with the cursor."""
+        """The filter applies to every page."""
         await submit_zoo(store, clock)
         where = TaskFilter(agent_id="devops")
         first = await store.find(where, limit=1)
@@ -232,8 +232,8 @@ class QueriesContract(ContractBase):
         assert [task.id for page in (first, second) for task in page.items] == ["c", "a"]
         assert second.next is None
 
-    async def test_a_cursor_nobody_issued_is_refused(self, store: StateStore) -> None:
-        """Rather than answered with some page."""
+    async def test_an_unknown_cursor_is_refused(self, store: StateStore) -> None:
+        """Instead of returning a wrong page."""
         await submit_one(store)
         for cursor in ("", "x", "bm90IGpzb24=", "W10=", "WzEsMl0=", "ü", "'; DROP TABLE tasks"):
             with row(cursor), pytest.raises(InvalidValue):
@@ -241,12 +241,12 @@ class QueriesContract(ContractBase):
 
     @pytest.mark.parametrize("limit", [0, -1])
     async def test_a_page_of_nothing_is_refused(self, store: StateStore, limit: int) -> None:
-        """Nobody can mean it."""
+        """Such a limit is always a mistake."""
         with pytest.raises(InvalidValue):
             await store.find(limit=limit)
 
     async def test_counts_by_state(self, store: StateStore, clock: ManualClock) -> None:
-        """States without any are absent."""
+        """States without tasks are absent."""
         await submit_zoo(store, clock)
         assert await store.count() == {TaskState.PENDING: 3, TaskState.COMPLETED: 1}
         assert await store.count(TaskFilter(name="report")) == {TaskState.PENDING: 1, TaskState.COMPLETED: 1}

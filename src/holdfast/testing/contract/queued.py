@@ -1,4 +1,4 @@
-"""queued: what waits, in the order in which it comes up."""
+"""queued: the tasks in the queue, in the order in which they will be claimed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ NAMES = ("job", "another job")
 
 
 async def in_line(store: StateStore, queue: str | None = None) -> list[str]:
-    """Return the ids of all that is queued, which must fit on one page."""
+    """Return the ids of all queued tasks, which must fit on one page."""
     page = await store.queued(queue=queue)
     assert page.next is None
     return [task.id for task in page.items]
 
 
 async def page_by_page(store: StateStore, limit: int, *, queue: str | None = None, after: str | None = None) -> str:
-    """Return the ids of all that is queued behind a cursor, joined; every page but the last must be full."""
+    """Return the ids of all tasks queued after a cursor, joined; every page but the last must be full."""
     seen: list[str] = []
     while True:
         page = await store.queued(queue=queue, limit=limit, after=after)
@@ -55,7 +55,7 @@ async def page_by_page(store: StateStore, limit: int, *, queue: str | None = Non
             assert len(page.items) <= limit
             return " ".join(seen)
         assert len(page.items) == limit
-        assert len(seen) == len(set(seen)), "a task came twice"  # and would for ever
+        assert len(seen) == len(set(seen)), "a task came twice"  # and the loop would never end
 
 
 async def make_suspect(
@@ -64,7 +64,7 @@ async def make_suspect(
     task_id: str,
     **options: Any,  # noqa: ANN401 - the fields of NewTask
 ) -> None:
-    """Submit a task that kills its workers, until nobody is given it together with other tasks."""
+    """Submit a task whose workers die, until the store hands it out only alone."""
     await submit_one(store, task_id, **options)
     for number in range(ALONE_AFTER):
         await enter(store, f"victim-{number}")
@@ -74,7 +74,7 @@ async def make_suspect(
 
 
 def cursor_of(text: str) -> str:
-    """Wrap a text as cursors are wrapped."""
+    """Encode a text like a cursor."""
     return urlsafe_b64encode(text.encode()).decode()
 
 
@@ -103,12 +103,12 @@ class QueuedContract(ContractBase):
     """queued."""
 
     async def test_nothing_is_queued_in_an_empty_store(self, store: StateStore) -> None:
-        """Nor in a queue that nobody has heard of."""
+        """And nothing in a queue that was never used."""
         assert await store.queued() == Page(items=(), next=None)
         assert await store.queued(queue="nowhere") == Page(items=(), next=None)
 
     async def test_queued_tasks_come_whole(self, store: StateStore) -> None:
-        """With their payloads; and looking changes nothing."""
+        """With their payloads; and reading changes nothing."""
         task = await submit_one(store, user_input={"a": [1]}, priority=3, key="k")
         before = await snapshot(store)
         assert await store.queued() == Page(items=(task,), next=None)
@@ -130,14 +130,14 @@ class QueuedContract(ContractBase):
             assert of_queues[queue] == [task_id for task_id in listed if int(task_id[0]) % 3 == number]
 
     async def test_delayed_tasks_are_queued_last(self, store: StateStore, clock: ManualClock) -> None:
-        """By when they become due, whatever their priority: until then it does not count."""
+        """By when they become due; their priority does not count until then."""
         for task_id, seconds, priority in (("c", 30, 9), ("a", 10, 0), ("d", 30, 0), ("b", 20, 99)):
             await submit_one(store, task_id, available_at=clock.now() + timedelta(seconds=seconds), priority=priority)
         await submit_one(store, "ready", priority=-5)
         assert await in_line(store) == ["ready", "a", "b", "c", "d"]
 
     async def test_a_task_is_queued_as_due_when_its_time_comes(self, store: StateStore, clock: ManualClock) -> None:
-        """Whether or not a sweep has seen it, it stands where the next claim takes it."""
+        """With or without a sweep, it is at the place from which the next claim takes it."""
         await submit_one(store, "ready")
         await submit_one(store, "urgent", available_at=clock.now() + timedelta(seconds=5), priority=1)
         await submit_one(store, "late", available_at=clock.now() + timedelta(seconds=5))
@@ -153,7 +153,7 @@ class QueuedContract(ContractBase):
         assert await claimed_ids(store) == ["urgent", "ready", "late"]
 
     async def test_a_suspect_is_queued_at_its_rank(self, store: StateStore, clock: ManualClock) -> None:
-        """Although it is handed out alone."""
+        """Although the store hands it out alone."""
         await make_suspect(store, clock, "suspect", priority=1)
         await submit_one(store, "before", priority=2)
         await submit_one(store, "behind")
@@ -165,7 +165,7 @@ class QueuedContract(ContractBase):
         assert await in_line(store) == ["suspect"]
 
     async def test_what_is_not_pending_is_not_queued(self, store: StateStore, clock: ManualClock) -> None:
-        """Running, in review, ended or waiting: nothing of it is in line."""
+        """Running, in review, ended or waiting: none of these is queued."""
         for number, state in enumerate((None, TaskState.REVIEW, TaskState.COMPLETED, TaskState.FAILED)):
             attempt = await running_task(store, f"task-{number}", f"worker-{number}")
             if state is not None:
@@ -176,8 +176,8 @@ class QueuedContract(ContractBase):
             await apply_outside(store, task_id, CANCEL)
         assert await in_line(store) == []
 
-    async def test_what_somebody_holds_is_not_queued(self, store: StateStore, clock: ManualClock) -> None:
-        """Also if it is still pending, due or delayed; given back, it is in line again."""
+    async def test_a_held_task_is_not_queued(self, store: StateStore, clock: ManualClock) -> None:
+        """Even if it is still pending, due or delayed; when it is released, it is queued again."""
         await submit_one(store, "due")
         await submit_one(store, "delayed", available_at=clock.now() + timedelta(seconds=60))
         await enter(store)
@@ -190,7 +190,7 @@ class QueuedContract(ContractBase):
         assert await in_line(store) == ["due", "delayed"]
 
     async def test_a_task_that_returns_is_queued_anew(self, store: StateStore, clock: ManualClock) -> None:
-        """A retry stands at the end, or among the delayed ones."""
+        """A retry is at the end, or among the delayed tasks."""
         retried = await running_task(store, "retried", queue="default")
         later = await running_task(store, "later", "other", queue="default")
         clock.advance(1)
@@ -202,7 +202,7 @@ class QueuedContract(ContractBase):
         assert await in_line(store) == ["newer", "retried", "delayed", "later"]
 
     async def test_what_is_too_late_is_not_queued(self, store: StateStore, clock: ManualClock) -> None:
-        """No claim takes it, due, suspect or delayed; unless it has to undo what it did."""
+        """No claim takes it, due, suspect or delayed, unless it has to undo its steps."""
         hour = timedelta(hours=1)
         at_once, soon, end = clock.now(), clock.now() + hour, clock.now() + 2 * hour
         await make_suspect(store, clock, "suspect", deadline=end)
@@ -215,7 +215,7 @@ class QueuedContract(ContractBase):
         assert await in_line(store) == ["undoing"]
 
     async def test_pages_of_a_queue_cover_it_once(self, store: StateStore, clock: ManualClock) -> None:
-        """Also where many tasks share a moment; and behind the due ones come the delayed ones."""
+        """Also if many tasks share a moment; the delayed tasks come after the due ones."""
         expected: dict[str, list[str]] = {queue: [] for queue in QUEUES}
         for number in range(6):
             queue = QUEUES[number % 3]
@@ -235,8 +235,8 @@ class QueuedContract(ContractBase):
                     assert await page_by_page(store, limit, queue=queue) == " ".join(expected[queue])
                 assert await page_by_page(store, limit) == " ".join(together)
 
-    async def test_the_last_page_of_a_queue_says_so(self, store: StateStore, clock: ManualClock) -> None:
-        """Even if it is full, and wherever it ends."""
+    async def test_the_last_page_of_a_queue_has_no_next(self, store: StateStore, clock: ManualClock) -> None:
+        """Even if it is full, at any size."""
         await submit_one(store, "a")
         await submit_one(store, "b", available_at=clock.now() + timedelta(seconds=1))
         assert (await store.queued(limit=2)).next is None
@@ -245,7 +245,7 @@ class QueuedContract(ContractBase):
         assert (await store.queued(limit=1, after=first.next)).next is None
 
     async def test_claims_between_pages_shift_nothing(self, store: StateStore, clock: ManualClock) -> None:
-        """What was seen may go, what comes may come in front: the next page begins where the last one ended."""
+        """Seen tasks may go and new ones may come before them: the next page begins where the last one ended."""
         for task_id in "abcde":
             await submit_one(store, task_id)
             clock.advance(1)
@@ -260,7 +260,7 @@ class QueuedContract(ContractBase):
         assert await page_by_page(store, 2, after=first.next) == "c e behind"
 
     async def test_time_between_pages_moves_nothing(self, store: StateStore, clock: ManualClock) -> None:
-        """A task that becomes due while somebody turns the pages is still met where it stood."""
+        """A task that becomes due between two pages is still found at its old place."""
         for task_id in ("a", "b"):
             await submit_one(store, task_id)
         for seconds in (1, 2, 3):
@@ -276,7 +276,7 @@ class QueuedContract(ContractBase):
         assert await in_line(store) == ["later-3", "later-2", "later-1", "a", "b"]
 
     async def test_a_sweep_between_pages_shows_nothing_twice(self, store: StateStore, clock: ManualClock) -> None:
-        """What a sweep has made ready has moved forward, and is met if it is still ahead."""
+        """A task that a sweep made ready has moved forward; it is found if its new place is not passed yet."""
         await submit_one(store, "a")
         clock.advance(1)
         await submit_one(store, "b")
@@ -292,7 +292,7 @@ class QueuedContract(ContractBase):
         assert await page_by_page(store, 1, after=third.next) == ""
 
     async def test_a_place_in_a_queue_survives_its_task(self, store: StateStore, clock: ManualClock) -> None:
-        """A pruned task still marks it."""
+        """A pruned task still marks its place."""
         for task_id in ("a", "b", "c"):
             await submit_one(store, task_id)
         first = await store.queued(limit=2)
@@ -302,14 +302,14 @@ class QueuedContract(ContractBase):
         assert await page_by_page(store, 2, after=first.next) == "c"
 
     async def test_a_place_in_no_queue_is_refused(self, store: StateStore) -> None:
-        """Rather than answered with some page."""
+        """Instead of returning a wrong page."""
         await submit_one(store)
         for cursor in NO_CURSORS:
             with row(cursor[:40]), pytest.raises(InvalidValue, match="is no cursor"):
                 await store.queued(after=cursor)
 
     async def test_a_cursor_belongs_to_its_listing(self, store: StateStore) -> None:
-        """Neither listing goes on where the other one stopped."""
+        """Neither listing accepts a cursor of the other."""
         for task_id in ("a", "b"):
             await submit_one(store, task_id)
         found, queued = await store.find(limit=1), await store.queued(limit=1)
@@ -320,19 +320,19 @@ class QueuedContract(ContractBase):
 
     @pytest.mark.parametrize("limit", [0, -1, 10_001])
     async def test_no_page_of_a_queue_has_such_a_size(self, store: StateStore, limit: int) -> None:
-        """Nobody can mean it."""
+        """Such a limit is always a mistake."""
         with pytest.raises(InvalidValue, match="limit"):
             await store.queued(limit=limit)
 
     @pytest.mark.parametrize("queue", ["", "\0", "\ud800", "x" * 201])
     async def test_a_queue_that_no_task_could_be_in_is_refused(self, store: StateStore, queue: str) -> None:
-        """It is a mistake, and no empty queue."""
+        """It is a mistake, not an empty queue."""
         with pytest.raises(InvalidValue, match="queue"):
             await store.queued(queue=queue)
 
     @pytest.mark.parametrize("queue", ["%", "default ", "Default", "defaul", "defaultx", "é"])
     async def test_a_queue_is_named_in_full(self, store: StateStore, queue: str) -> None:
-        """Nothing in its name is a pattern, and no other queue is like it."""
+        """Nothing in its name is a pattern, and only the same name matches."""
         await submit_one(store, "a")
         assert await in_line(store, queue) == []
         await submit_one(store, "b", queue=queue)

@@ -32,12 +32,12 @@ from holdfast.testing.snapshot import snapshot
 
 
 class ReopenContract(ContractBase):
-    """What was acknowledged is there again. For stores that outlive their process; needs ``another_store``."""
+    """Acknowledged data is there after a reopen. For stores that outlive their process; needs ``another_store``."""
 
     async def test_everything_is_there_again(
         self, store: StateStore, clock: ManualClock, another_store: Callable[[], StateStore]
     ) -> None:
-        """To the last field."""
+        """Every field."""
         attempt = await running_task(store, user_input={"a": ["\x00", 2**70]}, budget={"tokens": 3}, key="k")
         await attempt.apply(WriteStep(step(output=b"\x00\xff")))
         await store.emit("news", 1, key="k")
@@ -73,7 +73,7 @@ class SharedContract(ContractBase):
     async def test_each_sees_what_the_other_wrote(
         self, store: StateStore, another_store: Callable[[], StateStore]
     ) -> None:
-        """At once: there is one truth."""
+        """At once: both read the same data."""
         async with another_store() as other:
             await submit_one(store)
             assert await other.get("task") == await store.get("task")
@@ -84,7 +84,7 @@ class SharedContract(ContractBase):
     async def test_racing_claims_never_share_a_task(
         self, store: StateStore, another_store: Callable[[], StateStore]
     ) -> None:
-        """However many processes claim."""
+        """For any number of processes."""
         ids = [f"task-{number:02}" for number in range(30)]
         await store.submit([new_task(task_id) for task_id in ids])
         async with another_store() as other:
@@ -101,7 +101,7 @@ class SharedContract(ContractBase):
     async def test_racing_submissions_of_one_key_are_one_task(
         self, store: StateStore, another_store: Callable[[], StateStore]
     ) -> None:
-        """The losers learn the winner's id."""
+        """The others get the id of the first task."""
         async with another_store() as other:
             answers = await asyncio.gather(
                 *(
@@ -116,7 +116,7 @@ class SharedContract(ContractBase):
     async def test_a_take_over_fences_the_other_process(
         self, store: StateStore, clock: ManualClock, another_store: Callable[[], StateStore]
     ) -> None:
-        """The sleeper wakes up and is told."""
+        """The worker that slept wakes up and is refused."""
         sleeper = await running_task(store, queue="default")
         async with another_store() as other:
             clock.advance(LEASE)
@@ -130,7 +130,7 @@ class SharedContract(ContractBase):
     async def test_hints_come_from_the_other_process(
         self, store: StateStore, another_store: Callable[[], StateStore]
     ) -> None:
-        """By name where the store can tell, as ANYTHING where it cannot."""
+        """By topic if the store can name it, otherwise as ANYTHING."""
         ids = map("task-{}".format, itertools.count())
         async with another_store() as other, store.listen() as listener:
             for precise, act in (
@@ -140,6 +140,6 @@ class SharedContract(ContractBase):
                 expected = precise if store.capabilities.precise_hints else ANYTHING
                 await act()
                 async with asyncio.timeout(PATIENCE):
-                    while expected not in (told := await listener.wait()):
-                        if ANYTHING in told:  # it listens only now: what came before that is not known
+                    while expected not in (hinted := await listener.wait()):
+                        if ANYTHING in hinted:  # it listens only from now on: earlier changes are not known
                             await act()

@@ -46,14 +46,14 @@ class SaveContract(ContractBase):
         )
         assert await store.get("task") == saved
 
-    async def test_saving_what_is_stored_changes_nothing_anybody_set(self, store: SimpleInterface) -> None:
+    async def test_saving_what_is_stored_changes_only_the_revision(self, store: SimpleInterface) -> None:
         """A save whose answer was lost can be sent again."""
         first = await store.save(by_hand(user_input="hello"))
         again = await store.save(by_hand(user_input="hello"))
         assert replace(again, revision=first.revision) == first
 
     async def test_a_legal_change_of_state_is_stored(self, store: SimpleInterface, clock: ManualClock) -> None:
-        """And logged like every move."""
+        """And recorded like every move."""
         task = await store.save(by_hand())
         clock.advance(1)
         running = await store.save(replace(task, state=TaskState.RUNNING))
@@ -75,7 +75,7 @@ class SaveContract(ContractBase):
                 assert await snapshot(store) == before
 
     async def test_result_and_error_are_replaced_without_a_move(self, store: SimpleInterface) -> None:
-        """Nothing is logged for that."""
+        """That adds no line to the history."""
         task = await store.save(by_hand(state=TaskState.RUNNING, result="half"))
         saved = await store.save(replace(task, result=None, error={"type": "Oops"}))
         assert (saved.state, saved.result, saved.error) == (TaskState.RUNNING, None, {"type": "Oops"})
@@ -98,7 +98,7 @@ class SaveContract(ContractBase):
     async def test_other_fields_are_fixed(
         self, store: SimpleInterface, clock: ManualClock, change: dict[str, Any]
     ) -> None:
-        """Refused rather than silently ignored."""
+        """It is rejected, not silently ignored."""
         task = await store.save(by_hand())
         before = await snapshot(store)
         if "deadline" in change:
@@ -108,7 +108,7 @@ class SaveContract(ContractBase):
         assert await snapshot(store) == before
 
     async def test_no_field_is_dropped_silently(self, store: SimpleInterface, clock: ManualClock) -> None:
-        """What is the store's own is refused where somebody has changed it."""
+        """A changed field that only the store may set is rejected."""
         own: dict[str, Any] = {
             "created_at": clock.now() + timedelta(hours=1),
             "updated_at": clock.now() + timedelta(hours=1),
@@ -137,7 +137,7 @@ class SaveContract(ContractBase):
             if name != "revision":
                 with pytest.raises(InvalidValue, match=name):
                     await store.save(by_hand(**{name: value}))
-            if name != "available_at":  # that one is the caller's, of a new task
+            if name != "available_at":  # the caller may set this field of a new task
                 with pytest.raises(InvalidValue, match=name):
                     await store.save(by_hand("new", **{name: value}))
         with pytest.raises(InvalidValue, match="attempts"):
@@ -160,7 +160,7 @@ class SaveContract(ContractBase):
     async def test_an_old_copy_changes_nothing_that_is_not_its_own(
         self, store: SimpleInterface, clock: ManualClock
     ) -> None:
-        """The last save wins, as to state, result and error; the rest of an old copy is only old."""
+        """The last save sets state, result and error; other fields of an old copy are ignored."""
         first = await store.save(by_hand(state=TaskState.RUNNING))
         clock.advance(1)
         await store.save(replace(first, state=TaskState.PENDING, attempts=1, feedback="why"))
@@ -170,7 +170,7 @@ class SaveContract(ContractBase):
         assert (saved.created_at, saved.updated_at) == (first.created_at, clock.now())
 
     async def test_a_leased_task_is_not_moved(self, store: SimpleInterface) -> None:
-        """A worker is at it."""
+        """A worker holds it."""
         attempt = await running_task(store)
         before = await snapshot(store)
         with pytest.raises(LeaseHeld):
@@ -201,7 +201,7 @@ class SaveContract(ContractBase):
 
 
 class ExecuteStepContract(ContractBase):
-    """execute_step: one change of a task, which nobody else can disturb."""
+    """execute_step: one change of a task that no other caller can disturb."""
 
     async def test_what_the_step_returns_is_stored(self, store: SimpleInterface) -> None:
         """A plain function or a coroutine."""
@@ -241,14 +241,14 @@ class ExecuteStepContract(ContractBase):
         assert (after.state, after.result, after.owner) == (TaskState.PENDING, None, None)
 
     async def test_a_fixed_field_is_refused(self, store: SimpleInterface) -> None:
-        """As in save."""
+        """Like in save."""
         await store.save(by_hand())
         with pytest.raises(InvalidValue):
             await store.execute_step("task", lambda task: replace(task, user_input="other"))
         assert (await stored(store)).owner is None
 
-    async def test_nobody_disturbs_a_step(self, store: SimpleInterface) -> None:
-        """While it runs, nobody claims, saves or steps."""
+    async def test_no_other_caller_disturbs_a_step(self, store: SimpleInterface) -> None:
+        """While it runs, no other caller claims, saves or steps the task."""
         await store.save(by_hand(name="job"))
         await enter(store)
         begun, finish = asyncio.Event(), asyncio.Event()
@@ -269,7 +269,7 @@ class ExecuteStepContract(ContractBase):
         assert (await stepping).state is TaskState.CANCELLED
 
     async def test_a_task_that_cannot_be_stepped(self, store: SimpleInterface) -> None:
-        """It is not there, or has ended, or somebody holds it."""
+        """It does not exist, or has ended, or a worker holds it."""
         await store.save(by_hand("ended", TaskState.COMPLETED))
         await running_task(store, "held")
         with pytest.raises(NotFound):
@@ -280,7 +280,7 @@ class ExecuteStepContract(ContractBase):
             await store.execute_step("held", lambda task: task)
 
     async def test_concurrent_steps_never_lose_a_change(self, store: SimpleInterface) -> None:
-        """Each either counts or is told that somebody was faster."""
+        """Each either counts or gets an error because another step came first."""
         await store.save(by_hand(state=TaskState.RUNNING, result=0))
 
         async def count(task: Task) -> Task:

@@ -1,4 +1,4 @@
-"""submit: tasks are stored once, however often they are sent."""
+"""submit: a task is stored once, even if it is sent many times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SubmitContract(ContractBase):
             key="deploy-42",
             deadline=now + timedelta(hours=1),
             schedule="nightly",
-            parent_id="somebody",
+            parent_id="parent",
         )
         assert await store.submit([new]) == [Submitted(task_id="task", created=True)]
         assert await store.get("task") == Task(
@@ -54,7 +54,7 @@ class SubmitContract(ContractBase):
             key="deploy-42",
             deadline=now + timedelta(hours=1),
             schedule="nightly",
-            parent_id="somebody",
+            parent_id="parent",
             state=TaskState.PENDING,
             created_at=now,
             updated_at=now,
@@ -62,7 +62,7 @@ class SubmitContract(ContractBase):
             revision=1,
         )
 
-    async def test_the_first_transition_says_who_submitted(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_the_first_transition_names_who_submitted(self, store: StateStore, clock: ManualClock) -> None:
         """A task's history begins with its submission."""
         await submit_one(store, actor="alice")
         assert await store.history("task") == [
@@ -79,7 +79,7 @@ class SubmitContract(ContractBase):
         ]
 
     async def test_many_tasks_are_answered_in_order(self, store: StateStore) -> None:
-        """One answer a task, in the order of the call."""
+        """One answer per task, in the order of the call."""
         ids = [f"task-{number:02}" for number in range(50)]
         answers = await store.submit([new_task(task_id) for task_id in reversed(ids)])
         assert answers == [Submitted(task_id=task_id, created=True) for task_id in reversed(ids)]
@@ -131,7 +131,7 @@ class SubmitContract(ContractBase):
         await submit_one(store, "second", user_input="hello")
 
     async def test_the_id_is_looked_at_before_the_key(self, store: StateStore) -> None:
-        """Where id and key name different tasks, the id counts."""
+        """If id and key name different tasks, the id counts."""
         await submit_one(store, "by-id")
         await submit_one(store, "by-key", key="k")
         assert await store.submit([new_task("by-id", key="k")]) == [Submitted(task_id="by-id", created=False)]
@@ -177,7 +177,7 @@ class SubmitContract(ContractBase):
         ]
 
     async def test_a_resubmission_does_not_touch_the_budget(self, store: StateStore) -> None:
-        """A task that is already there keeps its account."""
+        """A task that exists already keeps its account."""
         await submit_one(store, budget={"steps": 5})
         await store.submit([new_task(budget={"steps": 500, "tokens": 1})])
         assert await store.accounts("task") == [Account(account="task", meter="steps", limit=5, spent=0, reserved=0)]
@@ -192,7 +192,7 @@ class SubmitContract(ContractBase):
         assert await claimed_ids(store, number=2) == ["task"]
 
     async def test_becoming_due_changes_nothing_in_the_record(self, store: StateStore, clock: ManualClock) -> None:
-        """Readiness is the store's own business."""
+        """Readiness is internal to the store."""
         before = await submit_one(store, available_at=clock.now() + timedelta(seconds=10))
         clock.advance(10)
         swept = await store.sweep()
@@ -206,7 +206,7 @@ class SubmitContract(ContractBase):
         assert await claimed_ids(store) == ["task"]
 
     async def test_a_task_may_begin_in_any_state(self, store: StateStore, clock: ManualClock) -> None:
-        """A task recorded by hand begins where the hand put it."""
+        """A task recorded by hand begins in the state that its user gives."""
         for state in TaskState:
             with row(state):
                 task = await submit_one(store, state, state=state, result="r", error="e")
@@ -228,7 +228,7 @@ class SubmitContract(ContractBase):
         assert await all_tasks(store) == []
 
     async def test_a_task_may_begin_in_a_later_round(self, store: StateStore) -> None:
-        """A fork shares the rounds before; the next one is counted from there."""
+        """A fork shares the earlier rounds; the next round counts on from there."""
         await store.submit([new_task("a", round=4, state=TaskState.WAITING), new_task("b"), new_task("c", round=2)])
         assert [(await stored(store, task_id)).round for task_id in "abc"] == [4, 1, 2]
         await store.submit([new_task("d", round=7)])

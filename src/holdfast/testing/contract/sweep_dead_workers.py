@@ -62,7 +62,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert [worker.state for worker in await store.workers()] == [WorkerState.DEAD]
 
     async def test_a_lease_lasts_to_its_last_moment(self, store: StateStore, clock: ManualClock) -> None:
-        """It is over exactly when it is over."""
+        """Until then the sweep takes nothing back."""
         await running_task(store)
         clock.advance(LEASE - 0.001)
         assert (await store.sweep()).recovered == ()
@@ -81,7 +81,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert await claimed_ids(store, "next") == ["task"]
 
     async def test_a_verifier_that_keeps_dying_is_poison_too(self, store: StateStore, clock: ManualClock) -> None:
-        """Alone, three times: then the task fails, in review as in running."""
+        """After three deaths alone the task fails, in review as in running."""
         attempt = await running_task(store, queue="default")
         await attempt.apply(move(TaskState.REVIEW, result="done"))
         swept = None
@@ -96,7 +96,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (await stored(store)).state is TaskState.FAILED
 
     async def test_merely_holding_a_task_counts_no_death(self, store: StateStore, clock: ManualClock) -> None:
-        """A task that was acquired and not being run did not kill anybody."""
+        """A task that was acquired but not run did not kill the worker."""
         await submit_one(store)
         await enter(store)
         await store.acquire("task", "worker")
@@ -108,14 +108,14 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert await claimed_ids(store, "next") == ["task"]
 
     async def test_a_worker_without_tasks_dies_too(self, store: StateStore, clock: ManualClock) -> None:
-        """Idle workers beat as well."""
+        """Idle workers have to send heartbeats too."""
         await enter(store)
         clock.advance(LEASE)
         assert await store.sweep() == Swept()
         assert [worker.state for worker in await store.workers()] == [WorkerState.DEAD]
 
     async def test_many_tasks_are_taken_back_in_batches(self, store: StateStore, clock: ManualClock) -> None:
-        """By id; a full batch says that there may be more."""
+        """By id; a full batch means that there may be more."""
         for task_id in ("a", "b", "c"):
             await submit_one(store, task_id)
         await enter(store)
@@ -127,7 +127,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (second.recovered, second.more) == (("c",), False)
 
     async def test_a_second_death_makes_a_suspect(self, store: StateStore, clock: ManualClock) -> None:
-        """A suspect is handed out only to a worker that runs nothing else, and one at a time."""
+        """Only a worker that runs nothing else gets a suspect, and one at a time."""
         for task_id in ("a", "b"):
             await submit_one(store, task_id)
         await _let_workers_die(store, clock, 2)
@@ -138,14 +138,14 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (claimed.task.id, claimed.alone, claimed.task.deaths) == ("a", True, 2)
 
     async def test_a_lone_claim_takes_no_ordinary_task(self, store: StateStore) -> None:
-        """It asks for a suspect, and there is none."""
+        """It asks for a suspect, and there are none."""
         await submit_one(store)
         await enter(store)
         assert not (await store.heartbeat("worker")).suspects
         assert await claim(store, alone=True) == []
 
-    async def test_a_repeated_lone_claim_says_so_again(self, store: StateStore, clock: ManualClock) -> None:
-        """The worker must know that it may run nothing beside it."""
+    async def test_a_repeated_lone_claim_is_marked_again(self, store: StateStore, clock: ManualClock) -> None:
+        """The worker must know that it may run nothing else."""
         await submit_one(store)
         await _let_workers_die(store, clock, 2)
         await enter(store, "careful")
@@ -155,7 +155,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert again.alone
 
     async def test_only_deaths_while_alone_make_poison(self, store: StateStore, clock: ManualClock) -> None:
-        """After three of them the task is set aside, with the reason as its error."""
+        """After three of them the task fails, with the reason as its error."""
         await submit_one(store)
         await _let_workers_die(store, clock, 2)
         swept = await _let_workers_die(store, clock, 3, alone=True)
@@ -167,7 +167,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (await last_move(store)).reason == "poison"
 
     async def test_one_killer_does_not_condemn_its_neighbours(self, store: StateStore, clock: ManualClock) -> None:
-        """However often they die together."""
+        """For any number of common deaths."""
         await submit_one(store, "killer", priority=100)
         await submit_one(store, "neighbour")
         await _let_workers_die(store, clock, 2)
@@ -198,7 +198,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (await stored(store)).deaths == 1
 
     async def test_a_rest_ends(self, store: StateStore, clock: ManualClock) -> None:
-        """By a word of its worker, and with the lease: under the next one a death counts again."""
+        """By a Commit of its worker, and with the lease: under the next lease a death counts again."""
         attempt = await running_task(store, queue="default")
         await attempt.apply(Rest(resting=True))
         await attempt.apply(Rest(resting=False))
@@ -217,7 +217,7 @@ class SweepOfDeadWorkersContract(ContractBase):
     async def test_a_suspect_that_rests_or_shares_its_worker_is_not_poisoned(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """Its worker's death is then not its alone."""
+        """Other tasks may have caused the death of its worker."""
         await submit_one(store)
         await _let_workers_die(store, clock, 2)
         await _let_workers_die(store, clock, 2, alone=True)
@@ -238,8 +238,8 @@ class SweepOfDeadWorkersContract(ContractBase):
             task = await stored(store)
             assert (task.deaths, task.lone_deaths) == (deaths, lone_deaths)
 
-    async def test_a_suspect_that_is_acquitted_is_none_any_more(self, store: StateStore, clock: ManualClock) -> None:
-        """The deaths behind it were not its own."""
+    async def test_an_acquitted_task_is_no_longer_a_suspect(self, store: StateStore, clock: ManualClock) -> None:
+        """It did not cause its earlier deaths."""
         await submit_one(store)
         await _let_workers_die(store, clock, 2)
         suspect = await claimed_by(store, await enter(store, "careful"), 1, alone=True)
@@ -248,8 +248,8 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert (await stored(store)).deaths == 0
         assert await claimed_ids(store, await enter(store, "any")) == ["task"]
 
-    async def test_only_its_worker_says_that_a_task_rests(self, store: StateStore) -> None:
-        """Anybody else cannot know."""
+    async def test_only_its_worker_records_that_a_task_rests(self, store: StateStore) -> None:
+        """No other caller can know."""
         await submit_one(store)
         for operation in (Rest(resting=True), ShareWorker()):
             with pytest.raises(InvalidValue, match="only the worker that holds a task"):
@@ -266,7 +266,7 @@ class SweepOfDeadWorkersContract(ContractBase):
             assert not await store.has_suspect(replace(asked, **other)), other
 
     async def test_a_new_round_forgets_the_deaths(self, store: StateStore, clock: ManualClock) -> None:
-        """Somebody looked at the task and wants it tried again."""
+        """A person checked the task and wants another try."""
         await submit_one(store)
         await _let_workers_die(store, clock, 2)
         await enter(store, "careful")
@@ -278,14 +278,14 @@ class SweepOfDeadWorkersContract(ContractBase):
 
 
 async def _live_on(store: StateStore, clock: ManualClock, worker_id: str) -> None:
-    """Let a worker beat for as long as a task has to rest before a death does not count."""
+    """Let a worker send heartbeats until a resting task's death no longer counts."""
     for _ in range(int(QUIET_FOR / LEASE * 2) + 1):
         clock.advance(LEASE / 2)
         await store.heartbeat(worker_id)
 
 
 async def _let_workers_die(store: StateStore, clock: ManualClock, times: int, *, alone: bool = False) -> Swept:
-    """Let one fresh worker after the other claim what there is and fall silent; return the last sweep."""
+    """Let new workers, one after the other, claim the tasks and fall silent; return the last sweep."""
     swept = Swept()
     for number in range(times):
         doomed = await enter(store, f"doomed {number} {'alone' if alone else 'in company'}")

@@ -84,7 +84,7 @@ class SweepOfTimeContract(ContractBase):
         assert (second.woken, second.more, second.next_due) == (("a",), False, None)
 
     async def test_delayed_tasks_become_ready_in_batches(self, store: StateStore, clock: ManualClock) -> None:
-        """The one that was due first goes first."""
+        """The task that was due first comes first."""
         now = clock.now()
         for task_id, seconds in (("a", 3), ("b", 1), ("c", 2)):
             await submit_one(store, task_id, available_at=now + timedelta(seconds=seconds))
@@ -98,7 +98,7 @@ class SweepOfTimeContract(ContractBase):
         assert (second.due, second.more, second.next_due) == (1, False, None)
 
     @pytest.mark.parametrize("state", [TaskState.PENDING, TaskState.WAITING, TaskState.REVIEW], ids=str)
-    async def test_a_passed_deadline_fails_a_task_nobody_holds(
+    async def test_a_passed_deadline_fails_a_task_without_a_holder(
         self, store: StateStore, clock: ManualClock, state: TaskState
     ) -> None:
         """In every state but running."""
@@ -139,7 +139,7 @@ class SweepOfTimeContract(ContractBase):
         assert await stored(store) == attempt.task
 
     async def test_a_deadline_leaves_a_task_run_by_hand_alone(self, store: StateStore, clock: ManualClock) -> None:
-        """Running without a lease: only a person moves it, and nothing is ever due."""
+        """Running without a lease: only a person moves it, and its deadline does nothing."""
         await submit_one(store, state=TaskState.RUNNING, deadline=clock.now() + timedelta(seconds=10))
         clock.advance(10)
         assert await store.sweep() == Swept()
@@ -168,7 +168,7 @@ class SweepOfTimeContract(ContractBase):
     async def test_a_ready_task_that_must_undo_is_left_to_the_claim(
         self, store: StateStore, clock: ManualClock, state: TaskState
     ) -> None:
-        """And the sweep does not look at it again and again."""
+        """And the sweep does not return it again and again."""
         await submit_one(store, state=state, deadline=clock.now() + timedelta(seconds=10))
         await apply_outside(store, "task", RequireUndo(required=True))
         before = await snapshot(store)
@@ -196,7 +196,7 @@ class SweepOfTimeContract(ContractBase):
         assert (woken.reason, woken.actor) == ("decided", "sweep")
 
     async def test_approvals_expire_in_order_and_in_batches(self, store: StateStore, clock: ManualClock) -> None:
-        """The earliest first; the task need not wait for any of them."""
+        """The earliest first; also if the task waits for none of them."""
         now = clock.now()
         attempt = await running_task(store)
         for name, seconds in (("a", 3), ("b", 1), ("c", 2)):
@@ -210,8 +210,8 @@ class SweepOfTimeContract(ContractBase):
         assert (await store.sweep(limit=2)).expired == ("a",)
         assert await stored(store) == before
 
-    async def test_an_expiry_nobody_waits_for_wakes_nobody(self, store: StateStore, clock: ManualClock) -> None:
-        """A task whose timer ran out at the same moment is woken by that, and told as woken."""
+    async def test_an_expiry_without_a_waiter_wakes_nothing(self, store: StateStore, clock: ManualClock) -> None:
+        """A task whose timer ran out at the same moment is woken by the timer, and listed as woken."""
         due = clock.now() + timedelta(seconds=10)
         attempt = await running_task(store)
         await attempt.apply(
@@ -223,7 +223,7 @@ class SweepOfTimeContract(ContractBase):
         assert (await last_move(store)).reason == "time came"
 
     async def test_an_awaited_expiry_is_the_reason_to_wake(self, store: StateStore, clock: ManualClock) -> None:
-        """Approvals are looked at before timers."""
+        """Approvals are checked before timers."""
         due = clock.now() + timedelta(seconds=10)
         attempt = await running_task(store)
         await attempt.apply(
@@ -257,7 +257,7 @@ class SweepOfTimeContract(ContractBase):
     async def test_a_task_failed_by_its_deadline_settles_its_affairs(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """As any task that ends: approvals are closed and reservations are counted as spent."""
+        """Like any task that ends: approvals are closed and reservations count as spent."""
         attempt = await running_task(store, deadline=clock.now() + timedelta(seconds=10), budget={"tokens": 10})
         await attempt.apply(
             OpenApproval(Approval(task_id="task", question="Go?", step_key="ask", id="ask")),
@@ -282,7 +282,7 @@ class SweepOfTimeContract(ContractBase):
         assert (await store.sweep()).next_due == now + timedelta(seconds=10)
 
     async def test_a_sweep_that_finds_nothing_changes_nothing(self, store: StateStore, clock: ManualClock) -> None:
-        """It can be called as often as anybody likes."""
+        """It can be called at any time."""
         await running_task(store)
         await submit_one(store, "delayed", available_at=clock.now() + timedelta(seconds=40))
         before = await snapshot(store)

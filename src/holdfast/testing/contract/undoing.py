@@ -1,4 +1,4 @@
-"""Undoing: a task whose steps are being compensated is past caring for its deadline."""
+"""Undoing: the deadline no longer counts for a task whose steps are being compensated."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SECONDS = 10
 
 
 class UndoingContract(ContractBase):
-    """What RequireUndo notes, beside the flag that the task shows."""
+    """What RequireUndo records, beside the task's flag."""
 
     async def test_a_wait_in_the_middle_of_undoing_is_not_ended_by_the_deadline(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """The deadline wakes the task once, to be undone; then a person may take as long as it takes."""
+        """The deadline wakes the task once, to be undone; after that a person has any amount of time."""
         attempt = await running_task(store, queue="default", deadline=clock.now() + timedelta(seconds=SECONDS))
         await attempt.apply(RequireUndo(required=True), UNTIL_WOKEN)
         clock.advance(SECONDS)
@@ -56,7 +56,7 @@ class UndoingContract(ContractBase):
         assert await claimed_ids(store, number=3) == ["task"]
 
     async def test_it_can_begin_before_the_wait(self, store: StateStore, clock: ManualClock) -> None:
-        """Noted by a Commit of its own, while the task is held."""
+        """Recorded by a separate Commit, while the task is held."""
         attempt = await running_task(store, deadline=clock.now() + timedelta(seconds=SECONDS))
         await attempt.apply(BEGUN)
         await attempt.apply(UNTIL_WOKEN)
@@ -68,7 +68,7 @@ class UndoingContract(ContractBase):
     async def test_no_deadline_is_due_while_it_is_undone(
         self, store: StateStore, clock: ManualClock, state: TaskState
     ) -> None:
-        """Neither before it passes nor after, in no state."""
+        """Neither before nor after it passes, in any state."""
         await submit_one(store, state=state, deadline=clock.now() + timedelta(seconds=SECONDS))
         await apply_outside(store, "task", BEGUN)
         before = await snapshot(store)
@@ -78,7 +78,7 @@ class UndoingContract(ContractBase):
         assert await snapshot(store) == before
 
     async def test_a_cancel_does_not_keep_it_from_waiting(self, store: StateStore) -> None:
-        """It undoes its steps because of it: woken each time it waits for a person, it would never rest."""
+        """It undoes its steps because of the cancel: if each wait for a person woke it, it could never wait."""
         attempt = await running_task(store)
         await apply_outside(store, "task", RequestCancel(reason="enough"))
         await attempt.apply(BEGUN, UNTIL_WOKEN)
@@ -95,7 +95,7 @@ class UndoingContract(ContractBase):
         assert await store.sweep() == Swept(woken=("task",))
 
     async def test_the_last_word_counts(self, store: StateStore, clock: ManualClock) -> None:
-        """Undoing that has not begun after all lets the deadline count again."""
+        """If the undoing is recorded as not begun, the deadline counts again."""
         deadline = clock.now() + timedelta(seconds=SECONDS)
         attempt = await running_task(store, deadline=deadline)
         await attempt.apply(BEGUN)
@@ -106,7 +106,7 @@ class UndoingContract(ContractBase):
         assert (await last_move(store)).reason == "deadline passed"
 
     async def test_the_end_keeps_what_was_noted(self, store: StateStore) -> None:
-        """Whether anything is left to undo is for the Commit to say, not for its Move."""
+        """Only RequireUndo changes whether anything is left to undo, not the Move."""
         attempt = await running_task(store)
         await attempt.apply(BEGUN)
         await attempt.apply(move(TaskState.FAILED))
@@ -116,7 +116,7 @@ class UndoingContract(ContractBase):
     async def test_a_revived_task_is_not_being_undone(
         self, store: StateStore, clock: ManualClock, operations: tuple[RequireUndo, ...]
     ) -> None:
-        """It starts again, and its deadline with it; what has to be undone, should it fail again, is still noted."""
+        """It starts again, and its deadline counts again; ``must_undo`` stays in case it fails again."""
         deadline = clock.now() + timedelta(seconds=SECONDS)
         attempt = await running_task(store, queue="default", deadline=deadline)
         await attempt.apply(BEGUN)
@@ -130,7 +130,7 @@ class UndoingContract(ContractBase):
         assert await store.sweep() == Swept(woken=("task",))
 
     async def test_any_other_way_back_to_the_queue_goes_on_undoing(self, store: StateStore, clock: ManualClock) -> None:
-        """Waking it, or losing its worker, changes nothing about what it was doing."""
+        """After a wake-up, or the loss of its worker, it continues to undo."""
         attempt = await running_task(store, queue="default", deadline=clock.now() + timedelta(seconds=SECONDS))
         await attempt.apply(BEGUN, UNTIL_WOKEN)
         await apply_outside(store, "task", move(TaskState.PENDING))
@@ -143,7 +143,7 @@ class UndoingContract(ContractBase):
         assert await store.sweep() == Swept()
 
     async def test_undoing_is_not_begun_where_it_is_not_required(self, store: StateStore) -> None:
-        """Past its deadline, nobody could claim such a task and nothing would ever wake it."""
+        """After its deadline, no worker could claim such a task and nothing would ever wake it."""
         await submit_one(store)
         with pytest.raises(InvalidValue, match="required"):
             await apply_outside(store, "task", RequireUndo(required=False, begun=True))

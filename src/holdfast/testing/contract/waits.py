@@ -1,4 +1,4 @@
-"""Waiting: what is awaited is a stored fact, so it is never missed, whichever came first."""
+"""Waiting: a task waits for a stored fact, so it never misses it, in either order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DECIDED = UntilDecided(key="ask", approval_id="ask")
 
 
 async def wait_for(store: StateStore, *waits: Wait) -> Task:
-    """Let a task wait for these; return it as it then stands."""
+    """Let a task wait for these; return it as it is then."""
     attempt = await running_task(store, queue=QUEUE)
     await attempt.apply(OpenApproval(ASKED), move(TaskState.WAITING, waits=waits))
     return await stored(store)
@@ -72,7 +72,7 @@ class WaitsContract(ContractBase):
     """Timers, events, children, decisions, and several of them at once."""
 
     async def test_a_waiting_task_holds_no_worker(self, store: StateStore, clock: ManualClock) -> None:
-        """And cannot be claimed."""
+        """And it cannot be claimed."""
         task = await wait_for(store, EVENT)
         assert (task.state, task.owner, task.fence) == (TaskState.WAITING, None, 1)
         assert await store.owned("worker") == []
@@ -96,7 +96,7 @@ class WaitsContract(ContractBase):
         assert await claimed_ids(store, number=2, queues=(QUEUE,)) == ["task"]
 
     async def test_a_cancel_requested_before_the_wait_is_not_lost(self, store: StateStore) -> None:
-        """Asked for while it was held, so its next holder has to see to it."""
+        """It was requested while the task was held, so its next holder has to handle it."""
         attempt = await running_task(store, queue=QUEUE)
         await apply_outside(store, "task", RequestCancel(reason="enough"))
         verdict = await attempt.send(move(TaskState.WAITING, waits=(EVENT,)))
@@ -107,14 +107,14 @@ class WaitsContract(ContractBase):
     async def test_a_cancel_requested_before_a_delay_is_not_delayed(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """Nobody should wait an hour for a retry that is not wanted."""
+        """A cancel must not wait an hour for the delayed retry."""
         attempt = await running_task(store, queue=QUEUE)
         await apply_outside(store, "task", RequestCancel(reason="enough"))
         await attempt.send(move(TaskState.PENDING, available_at=clock.now() + timedelta(hours=1)))
         assert await claimed_ids(store, number=2, queues=(QUEUE,)) == ["task"]
 
     async def test_a_revived_task_is_not_cancelled_by_an_old_request(self, store: StateStore) -> None:
-        """It came too late for the task that failed, and is not meant for the one that was revived."""
+        """It came too late for the failed attempt, and does not apply to the revived task."""
         attempt = await running_task(store)
         await apply_outside(store, "task", RequestCancel(reason="enough"))
         await attempt.send(move(TaskState.FAILED))
@@ -122,7 +122,7 @@ class WaitsContract(ContractBase):
         assert (await stored(store)).cancel_requested is None
 
     async def test_a_timer_that_has_run_out_does_not_wait(self, store: StateStore, clock: ManualClock) -> None:
-        """Straight on to pending, in the same Commit."""
+        """It goes straight to pending, in the same Commit."""
         attempt = await running_task(store)
         verdict = await attempt.apply(move(TaskState.WAITING, waits=(UntilTime(key="timer", at=clock.now()),)))
         assert (verdict.state, verdict.revision, verdict.owner) == (TaskState.PENDING, 3, None)
@@ -130,7 +130,7 @@ class WaitsContract(ContractBase):
         assert [t.to_state for t in await store.history("task")][-2:] == [TaskState.WAITING, TaskState.PENDING]
 
     async def test_the_earliest_of_several_timers_wakes(self, store: StateStore, clock: ManualClock) -> None:
-        """One time each, and no second time."""
+        """It wakes once, and not a second time."""
         now = clock.now()
         await wait_for(
             store,
@@ -144,7 +144,7 @@ class WaitsContract(ContractBase):
         assert await store.sweep() == Swept()
 
     async def test_an_event_before_the_wait_is_not_lost(self, store: StateStore) -> None:
-        """It is there already, so there is nothing to wait for."""
+        """The event exists already, so there is nothing to wait for."""
         await store.emit("news", "early")
         await wait_for(store, EVENT)
         assert await woken_by(store) == ("event", "worker")
@@ -157,8 +157,8 @@ class WaitsContract(ContractBase):
         await store.emit("news", "new")
         assert await woken_by(store) == ("event", "emit")
 
-    async def test_an_event_that_was_pruned_wakes_nobody(self, store: StateStore, clock: ManualClock) -> None:
-        """There is nothing to read: a task that was woken for it would wait again, and be woken again."""
+    async def test_a_pruned_event_wakes_nothing(self, store: StateStore, clock: ManualClock) -> None:
+        """There is nothing to read: a woken task would wait again, and be woken again."""
         await store.emit("news", "old")
         clock.advance(10)
         await store.prune(timedelta(seconds=5))
@@ -166,21 +166,21 @@ class WaitsContract(ContractBase):
         await store.emit("news", "new")
         assert await woken_by(store) == ("event", "emit")
 
-    async def test_an_event_on_another_channel_wakes_nobody(self, store: StateStore) -> None:
-        """Channels are told apart exactly."""
+    async def test_an_event_on_another_channel_wakes_nothing(self, store: StateStore) -> None:
+        """Channel names must match exactly."""
         task = await wait_for(store, EVENT)
         await store.emit("News", "other")
         assert await stored(store) == task
 
-    async def test_one_event_wakes_everybody(self, store: StateStore) -> None:
-        """It is a fact for all who wait, not a message for one of them."""
+    async def test_one_event_wakes_all_waiting_tasks(self, store: StateStore) -> None:
+        """It is a fact for all waiting tasks, not a message for one of them."""
         for name in ("a", "b"):
             attempt = await running_task(store, name, f"worker of {name}")
             await attempt.apply(move(TaskState.WAITING, waits=(EVENT,)))
         await store.emit("news", 1)
         assert [(await stored(store, name)).state for name in ("a", "b")] == [TaskState.PENDING] * 2
 
-    async def test_an_event_sent_again_wakes_nobody(self, store: StateStore) -> None:
+    async def test_an_event_sent_again_wakes_nothing(self, store: StateStore) -> None:
         """The same key is the same event."""
         first = await store.emit("news", 1, key="k")
         task = await wait_for(store, replace(EVENT, after=first.number))
@@ -188,7 +188,7 @@ class WaitsContract(ContractBase):
         assert await stored(store) == task
 
     async def test_an_event_is_the_reason_even_after_the_time_came(self, store: StateStore, clock: ManualClock) -> None:
-        """Whoever brings it wakes the task with it, before a sweep has looked at the timer."""
+        """The event itself wakes the task, before a sweep has checked the timer."""
         await wait_for(store, UntilTime(key="timer", at=clock.now() + timedelta(seconds=10)), EVENT)
         clock.advance(10)
         await store.emit("news", 1, actor="weather")
@@ -209,14 +209,14 @@ class WaitsContract(ContractBase):
         assert (verdict.state, verdict.revision) == (TaskState.PENDING, 3)
 
     async def test_a_commit_that_emits_to_its_own_waiting_task(self, store: StateStore) -> None:
-        """Wakes it, and still counts as one change."""
+        """It wakes the task, and still counts as one change."""
         waiting = await wait_for(store, EVENT)
         verdict = await send(store, outside("task", Emit(channel="news", payload=1)))
         assert (verdict.state, verdict.revision) == (TaskState.PENDING, waiting.revision + 1)
         assert await woken_by(store) == ("event", "person")
 
     async def test_a_commit_that_emits_and_moves_its_own_waiting_task(self, store: StateStore) -> None:
-        """The Move is the one that counts."""
+        """The Move counts, not the wake-up."""
         await wait_for(store, EVENT)
         verdict = await send(store, outside("task", Emit(channel="news", payload=1), CANCEL))
         assert verdict.applied
@@ -224,7 +224,7 @@ class WaitsContract(ContractBase):
 
     @pytest.mark.parametrize("children", [1, 2, 20])
     async def test_the_last_child_wakes_the_parent(self, store: StateStore, children: int) -> None:
-        """However they end, and only the last of them."""
+        """For any kind of end, and only the last of them."""
         ids = [f"child-{number:02}" for number in range(children)]
         attempt = await running_task(store)
         await attempt.apply(
@@ -241,7 +241,7 @@ class WaitsContract(ContractBase):
         assert (await stored(store)).revision == waiting.revision + 1
 
     async def test_a_child_that_ended_before_the_wait(self, store: StateStore) -> None:
-        """Is not waited for."""
+        """It is not waited for."""
         await submit_one(store, "early")
         await submit_one(store, "late")
         await apply_outside(store, "early", CANCEL)
@@ -252,13 +252,13 @@ class WaitsContract(ContractBase):
 
     @pytest.mark.parametrize("children", [(), ("ended",), ("ended", "unknown")], ids=["none", "ended", "unknown"])
     async def test_nothing_left_to_wait_for(self, store: StateStore, children: tuple[str, ...]) -> None:
-        """All have ended, or were never there."""
+        """All have ended, or never existed."""
         await submit_one(store, "ended", state=TaskState.COMPLETED)
         await wait_for(store, UntilChildren(key="join", children=children))
         assert await woken_by(store) == ("children ended", "worker")
 
     async def test_two_joins_are_counted_apart(self, store: StateStore) -> None:
-        """The first that is complete wakes; the other is then forgotten."""
+        """The first complete join wakes the task; the other is then dropped."""
         for child in ("a", "b"):
             await submit_one(store, child)
         await wait_for(
@@ -271,7 +271,7 @@ class WaitsContract(ContractBase):
         assert await stored(store) == woken
 
     async def test_two_joins_for_one_child_wake_once(self, store: StateStore) -> None:
-        """The first join wakes the parent, and the second is then forgotten: the child ends all the same."""
+        """The first join wakes the parent, and the second is then dropped: the child ends normally."""
         await submit_one(store, "child")
         joins = [UntilChildren(key=key, children=("child",)) for key in ("first", "second")]
         waiting = await wait_for(store, *joins, EVENT)
@@ -281,7 +281,7 @@ class WaitsContract(ContractBase):
         assert (await stored(store)).revision == waiting.revision + 1
 
     async def test_one_child_may_wake_several_parents(self, store: StateStore) -> None:
-        """Whoever waits for it."""
+        """Every task that waits for it."""
         await submit_one(store, "child")
         for parent in ("p", "q"):
             attempt = await running_task(store, parent, f"worker of {parent}")
@@ -300,7 +300,7 @@ class WaitsContract(ContractBase):
         assert [verdict.applied for verdict in verdicts] == [True, True]
 
     async def test_a_child_failed_by_its_deadline_wakes_the_parent(self, store: StateStore, clock: ManualClock) -> None:
-        """Time ends a child as a Commit does."""
+        """A child that time ends counts like one that a Commit ends."""
         await submit_one(store, "child", deadline=clock.now() + timedelta(seconds=10))
         await wait_for(store, UntilChildren(key="join", children=("child",)))
         clock.advance(10)
@@ -308,7 +308,7 @@ class WaitsContract(ContractBase):
         assert await woken_by(store) == ("children ended", "sweep")
 
     async def test_a_decision_wakes(self, store: StateStore) -> None:
-        """Whatever was decided."""
+        """For any decision."""
         waiting = await wait_for(store, DECIDED)
         assert waiting.state is TaskState.WAITING
         await apply_outside(store, "task", Decide(approval_id="ask", state=ApprovalState.REJECTED, by="bob"))
@@ -323,14 +323,14 @@ class WaitsContract(ContractBase):
         await attempt.apply(move(TaskState.WAITING, waits=(DECIDED,)))
         assert await woken_by(store) == ("decided", "worker")
 
-    async def test_a_decision_nobody_waits_for_wakes_nobody(self, store: StateStore) -> None:
+    async def test_a_decision_without_a_waiter_wakes_nothing(self, store: StateStore) -> None:
         """The task waits for something else."""
         await wait_for(store, EVENT)
         await apply_outside(store, "task", Decide(approval_id="ask", state=ApprovalState.APPROVED, by="bob"))
         assert (await stored(store)).state is TaskState.WAITING
 
     async def test_the_first_of_several_wakes_once(self, store: StateStore, clock: ManualClock) -> None:
-        """The others are forgotten with it."""
+        """The other waits are dropped."""
         await submit_one(store, "child")
         timer = UntilTime(key="timer", at=clock.now() + timedelta(seconds=10))
         await wait_for(store, EVENT, timer, DECIDED, UntilChildren(key="join", children=("child",)))
@@ -355,8 +355,8 @@ class WaitsContract(ContractBase):
         await wait_for(store, UntilChildren(key="join", children=()), EVENT)
         assert await woken_by(store) == ("event", "worker")
 
-    async def test_a_step_of_whoever_holds_it_notices_too(self, store: StateStore, clock: ManualClock) -> None:
-        """Also the short way that a Commit of steps takes."""
+    async def test_a_step_of_the_holder_notices_too(self, store: StateStore, clock: ManualClock) -> None:
+        """Also on the fast path for Commits with only steps."""
         await wait_for(store, UntilTime(key="timer", at=clock.now() + timedelta(seconds=5)))
         await enter(store, "holder")
         attempt = Attempt(store, await store.acquire("task", "holder"))
@@ -366,13 +366,13 @@ class WaitsContract(ContractBase):
         assert (await last_move(store)).reason == "time came"
 
     async def test_any_commit_notices_that_the_time_has_come(self, store: StateStore, clock: ManualClock) -> None:
-        """A Commit that leaves its task waiting for something already true moves it on."""
+        """If a Commit leaves its task waiting for something already true, the task moves on."""
         await wait_for(store, UntilTime(key="timer", at=clock.now() + timedelta(seconds=10)))
         clock.advance(10)
         await apply_outside(store, "task", WriteStep(step()))
         assert await woken_by(store) == ("time came", "person")
 
-    async def test_waiting_for_nothing_lasts_until_somebody_moves_it(
+    async def test_waiting_for_nothing_lasts_until_a_commit_moves_it(
         self, store: StateStore, clock: ManualClock
     ) -> None:
         """For example when its budget is raised."""
@@ -385,7 +385,7 @@ class WaitsContract(ContractBase):
         assert await woken_by(store) == ("budget raised", "person")
 
     async def test_a_new_wait_replaces_the_old_one(self, store: StateStore) -> None:
-        """What was awaited in an earlier attempt wakes nobody."""
+        """A wait of an earlier attempt wakes nothing."""
         await wait_for(store, EVENT)
         await apply_outside(store, "task", move(TaskState.PENDING))
         attempt = await claimed_by(store, "worker", 2, queues=(QUEUE,))
@@ -396,7 +396,7 @@ class WaitsContract(ContractBase):
         assert await woken_by(store) == ("event", "emit")
 
     async def test_a_cancelled_task_is_not_woken(self, store: StateStore, clock: ManualClock) -> None:
-        """Ended is ended."""
+        """A task that has ended stays ended."""
         await wait_for(store, EVENT, UntilTime(key="timer", at=clock.now() + timedelta(seconds=10)))
         await apply_outside(store, "task", CANCEL)
         ended = await stored(store)
