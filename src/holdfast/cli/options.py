@@ -53,7 +53,7 @@ OtherUrl: TypeAlias = Annotated[
     ),
 ]
 
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 AsJsonLines: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document for each change.")]
 

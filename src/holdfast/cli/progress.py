@@ -49,7 +49,7 @@ async def show_progress(service: Service, before: Overview, working: asyncio.Tas
             await _show_page(views)
         else:
             with suppress(BrokenPipeError):  # the reader is gone, and the work goes on
-                await _tell_news(views, before, tell=_advice if quiet else _lines)
+                await _print_news(views, before, lines_of=_advice if quiet else _lines)
 
 
 async def _views(service: Service, task_id: str, working: asyncio.Task[Any]) -> AsyncGenerator[View[Overview], None]:
@@ -80,11 +80,11 @@ async def _show_page(views: AsyncIterator[View[Overview]]) -> None:
             live.update(with_news_of_the_store(drawn, view.away), refresh=True)
 
 
-async def _tell_news(
-    views: AsyncIterator[View[Overview]], before: Overview, *, tell: Callable[[Overview], list[tuple[str, str]]]
+async def _print_news(
+    views: AsyncIterator[View[Overview]], before: Overview, *, lines_of: Callable[[Overview], list[tuple[str, str]]]
 ) -> None:
     printed: set[str] = set()
-    if before.task.started_at is not None and tell is _lines:
+    if before.task.started_at is not None and lines_of is _lines:
         printed.update(key for key, _ in _lines(before))
         done = before.step_counts.get(StepState.COMPLETED, 0)
         steps = "1 step was" if done == 1 else f"{done} steps were"
@@ -96,7 +96,7 @@ async def _tell_news(
             for _, line in [*_upcoming(before), *_advice(before)]:
                 typer.echo(safe(line), err=True)
     async for view in views:
-        for key, line in tell(view.seen):
+        for key, line in lines_of(view.seen):
             if key not in printed:
                 printed.add(key)
                 typer.echo(safe(line), err=True)
@@ -134,7 +134,7 @@ def _lines(seen: Overview) -> list[tuple[str, str]]:
     lines = []
     for moment in sorted([*moments, *tries]):
         at, rank, number, line = moment
-        # A try is known by its time: its line says when the next one comes, which only the last one does.
+        # A try is identified by its time: its line changes, because only the last one shows when the next comes.
         key = f"{rank} {number} {line}" if moment not in tries else f"{line} {number} {at}"
         lines.append((key, tries.get(moment, line)))
     if seen.task.resting and seen.situation.why and not _only_retries(seen):  # it waits in this process, without a move

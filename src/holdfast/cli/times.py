@@ -19,7 +19,7 @@ _FIRST_YEAR, _LAST_YEAR = 1970, 9000
 
 def span(seconds: float) -> str:
     """Return a length of time, by its two largest units: ``3h 5m``, ``12s``, ``0.4s``."""
-    if seconds < 10:  # noqa: PLR2004 - where a tenth still says something
+    if seconds < 10:  # noqa: PLR2004 - where a tenth still matters
         return f"{max(0.0, seconds):.1f}s"
     parts: list[str] = []
     left = round(seconds)

@@ -26,7 +26,7 @@ run.py         ``holdfast run``: submit a task and work on it in this process, w
 send.py        ``holdfast send``: send a message to an agent
 serve.py       ``holdfast serve``: offer the store over HTTP until a signal asks to stop
 show.py        ``holdfast show``: one task on one screen
-state.py       ``holdfast state`` and ``holdfast diff``: what an agent knows, how it came about, and what changed
+state.py       ``holdfast state`` and ``holdfast diff``: what an agent knows, its history, and what changed
 steps.py       ``holdfast steps``: the journal of a task
 submit.py      ``holdfast submit``: store a task for the workers, and wait for its result if asked to
 watch.py       ``holdfast watch``: everything at a glance, as it changes

@@ -41,7 +41,7 @@ class Exact:
 def fold(line: str, width: int) -> list[str]:
     """Break a line into parts that fit. No part begins or ends with a blank, which could not be seen there.
 
-    Where a line can only be broken at a blank, the blank is shown as a sign.
+    Where a line can only be broken at a blank, the blank is written as an escape.
     """
     parts: list[str] = []
     while len(line) > 2 * width or cell_len(line) > width:  # a long line is not measured to its end each time
