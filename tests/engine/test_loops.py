@@ -149,7 +149,7 @@ async def test_no_error_ends_a_loop(
             results.append(partial(result_of, hold, work))
             await stack.enter_async_context(hold)
             await stack.enter_async_context(hold.worker(lease=60))
-            access = CallerAccess(service=Service(hold), caller=server._NOBODY, claimable=())
+            access = CallerAccess(service=Service(hold), caller=server._UNKNOWN, claimable=())
             await stack.enter_async_context(ResourceWatcher(access, sweeps=True).running())
             [outside] = await hold.store.submit([NewTask(name="outside", user_input={})])
             tasks.append(asyncio.create_task(hold.store.execute_step(outside.task_id, hold_it)))
