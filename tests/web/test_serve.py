@@ -207,7 +207,7 @@ def test_config_shows_no_token(tmp_path: Path) -> None:
         said = answer.stdout + answer.stderr
         assert SECRET not in said
         assert OTHER not in said
-        assert "nobody reads" not in said
+        assert "it is not a setting" not in said
     assert json.loads(holdfast(tmp_path, "config", "--json", check=True, **tokens).stdout)["unknown_variables"] == {}
 
 
