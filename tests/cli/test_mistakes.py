@@ -70,7 +70,7 @@ def test_a_wrong_application(command: Command, application: str, words: str) -> 
         (("--database-url", "mysql://x"), 2, "names no store"),
         (("--database-url", "memory://"), 2, "lives inside one process"),
         (("--database-url", "postgresql://me:secret@127.0.0.1:1/x"), 1, "cannot connect"),
-        (("--lease", "0"), 2, "a lease of 0.0 s makes no sense"),
+        (("--lease", "0"), 2, "a lease of 0.0 s is out of range"),
         (("--queues", "a\tb"), 2, "cannot be printed"),
         (("--quiet", "--verbose"), 2, "exclude each other"),
     ],

@@ -39,7 +39,7 @@ def test_a_task_that_killed_its_workers_is_to_be_mended_first() -> None:
     failure = Failure(type_name="Poison", message="3 workers died while running only this task")
     task = Task(id="task-1", state=TaskState.FAILED, error=failure.to_json())
     seen = SituationEvidence(task=task, steps=(), approvals=(), doubts=(), open_children=0, workers=(), at=NOW)
-    assert "once it is mended" in situation_of(seen).next[0].why
+    assert "once it is fixed" in situation_of(seen).next[0].why
 
 
 def test_a_task_whose_budget_is_used_up_goes_on_with_a_larger_one(url: str) -> None:

@@ -53,7 +53,7 @@ def test_by_parent_and_by_worker(museum: Museum) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--state", "faild"], "--state 'faild' is no state; did you mean failed?"),
+        (["--state", "faild"], "--state 'faild' is not a state; did you mean failed?"),
         (["--state", "xyz"], "choose from pending, "),
         (["--since", "yesterday"], "--since is 'yesterday'; write 2h, 3d or a date such as "),
         (["--after", "nonsense"], "nonsense"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.render.overview import told_in_words
+from holdfast.cli.render.overview import event_in_words
 from holdfast.model.task import JsonValue
 from tests.cli_look.application import ESCAPE
 from tests.cli_look.museum import Museum
@@ -177,7 +177,7 @@ def test_reports_are_in_words() -> None:
         "order goes from new to paid: money": moved,
         '{"own": 1}': {"own": 1},
     }
-    assert [told_in_words(payload) for payload in reports.values()] == list(reports)
+    assert [event_in_words(payload) for payload in reports.values()] == list(reports)
 
 
 def test_a_task_that_returns_nothing_shows_nothing(tmp_path: Path) -> None:

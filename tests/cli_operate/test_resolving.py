@@ -168,7 +168,7 @@ async def test_who_knows_better_decides_before_the_call_has_settled(url: str) ->
     absent = holdfast("resolve", second, "absent", url=url)
     assert (absent.code, absent.out) == (0, f"{second} intended\n")
     assert "not before" in absent.said
-    assert "may still be on its way" in absent.said
+    assert "may still arrive" in absent.said
 
 
 def text_of(page: RenderableType) -> str:

@@ -28,7 +28,7 @@ def lists(*listed: dict[str, Any], **options: Any) -> ServerTools:  # noqa: ANN4
     ("server", "options", "words"),
     [
         ("uvx some-server", {}, "is not an http:// or https:// URL; a server that is started is a list of words"),
-        ("ftp://there", {}, "is no http"),
+        ("ftp://there", {}, "is not an http"),
         ([], {}, "is empty, or has a NUL"),
         (["a\0b"], {}, "is empty, or has a NUL"),
         ("https://ann:secret@there/mcp", {}, "holds a user or password; pass token="),

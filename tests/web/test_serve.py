@@ -151,9 +151,9 @@ def test_with_a_token_it_is_open_to_those_who_know_its_name(tmp_path: Path, url:
         assert served.get("/", headers={"Host": "10.0.0.5:8787"}).status_code == 200
         assert served.get("/", headers={"Host": "0.0.0.0"}).status_code == 421  # noqa: S104
         assert served.get("/", headers={"Host": local.removeprefix("http://")}).status_code == 200
-        assert "answers to localhost alone" not in served.said
+        assert "answers only to localhost" not in served.said
     with serving(tmp_path, url, "--host", "0.0.0.0", HOLDFAST_API_TOKEN=SECRET) as served:  # noqa: S104
-        served.until(lambda: "it answers to localhost alone; name what clients call it" in served.said)
+        served.until(lambda: "it answers only to localhost; give the names that clients use" in served.said)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_config_shows_no_token(tmp_path: Path) -> None:
         said = answer.stdout + answer.stderr
         assert SECRET not in said
         assert OTHER not in said
-        assert "nobody reads" not in said
+        assert "it is not a setting" not in said
     assert json.loads(holdfast(tmp_path, "config", "--json", check=True, **tokens).stdout)["unknown_variables"] == {}
 
 

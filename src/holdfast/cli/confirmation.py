@@ -1,8 +1,8 @@
-"""Asking before something happens. Two rules, one for what is lost and one for what is decided.
+"""Asking before something happens. There are two rules, one for losses and one for decisions.
 
-What could be lost by mistake (cancel, prune, forget, many tasks at once) is asked about everywhere: without a terminal
-only ``--yes`` goes on. A decision names one id, which no script types by mistake: in a script it is simply made, and
-only a person, who may have pasted the wrong id, is shown what it is about and asked.
+A command that can lose something by mistake (cancel, prune, forget, many tasks at once) always asks: without a terminal
+it needs ``--yes``. A decision names one id, which no script types by mistake: a script decides without a question. Only
+a person at a terminal, who may have pasted the wrong id, sees what it is about and is asked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def ask_person(question: str, *about: RenderableType, yes: bool) -> None:
 def _conversation() -> Iterator[None]:
     """Keep stdout for data, and let Ctrl-C end the question at once.
 
-    ``input`` writes to stdout, and the event loop, which waits for the answer too, would only note the Ctrl-C.
+    ``input`` writes to stdout, and the event loop would only remember the Ctrl-C until the answer comes.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -1,4 +1,4 @@
-"""When ``holdfast run`` stops to wait for a model that cannot be reached, and what it says then."""
+"""When ``holdfast run`` gives up on a model that cannot be reached, and what it prints then."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from holdfast.service.reach import ModelReach, Unreached
 from holdfast.service.service import Service
 
 TRIES = 3
-"""Without a connection in this process, and the command stops: a person waits, and most likely mistyped something."""
+"""Tries without a connection after which the command stops: a person waits, and probably mistyped something."""
 
 SECONDS = 10.0
-"""For tries that take long, such as those to an address that does not answer."""
+"""The same limit in seconds, for slow tries, such as those to an address that does not answer."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Watch:
     given_up: Unreached | None = None
 
     async def run(self, give_up: Callable[[], object]) -> None:
-        """Call ``give_up`` once it is time for that. Return before, if an endpoint answered."""
+        """Call ``give_up`` when the limit is reached. Return earlier if an endpoint answered."""
 
         async def look() -> tuple[ModelReach, datetime]:
             return await self.service.reach(self.task_id, since=self.since), await self.service.now()
@@ -54,7 +54,7 @@ class Watch:
                         give_up()
                         return
         except (StoreError, NotFound):
-            return  # what works on the task says so
+            return  # the code that works on the task reports it
 
     def _is_enough(self, found: Unreached, now: datetime) -> bool:
         waited = (now - self.since).total_seconds()
@@ -64,13 +64,13 @@ class Watch:
 
 
 async def end(watching: asyncio.Task[None]) -> None:
-    """Stop to watch."""
+    """Stop watching."""
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
 
 
 def tell_end(found: Unreached, task_id: str, service: Service, *, application: str, waited: float) -> None:
-    """Say which endpoint cannot be reached, what was tried, and how to go on; ``application`` as it was typed."""
+    """Print which endpoint cannot be reached, what was tried, and how to go on; ``application`` as it was typed."""
     tries = "1 try" if len(found.tries) == 1 else f"{len(found.tries)} tries"
     say(found.message)
     if not service.is_durable:

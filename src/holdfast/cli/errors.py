@@ -19,17 +19,17 @@ from holdfast.redaction import know_url, redacted
 _CALL = re.compile(
     r"hold\.(approvals|approve|reject|answer|doubts|resolve|resume|retry|cancel|fork|submit|send)\(('[^']*')?[^)]*\)"
 )
-"""How the library's messages name a verb. In a shell it is a command."""
+"""How the library's messages name a verb. In a shell the command is shown instead."""
 
 debug = False
 """Set by --debug."""
 
 _DATABASE = re.compile(r"postgres|jdbc:|mysql:|sqlite:|\bhost=|://[^\s/?#]*@", re.IGNORECASE)
-"""What the address of a database has in it, also a mistyped one."""
+"""Parts of a database's address, also of a mistyped one."""
 
 
 def run(app: Callable[[], None]) -> None:
-    """Run the application, and leave with the code that says how it ended. --debug may stand anywhere."""
+    """Run the application, and exit with the code for how it ended. --debug may stand anywhere."""
     _prepare_streams()
     if "--debug" in sys.argv:
         sys.argv.remove("--debug")
@@ -56,12 +56,12 @@ def run(app: Callable[[], None]) -> None:
 
 
 def _prepare_streams() -> None:
-    if sys.stdout is None:  # closed, as by >&-: what is written to it has to fail, not to vanish
+    if sys.stdout is None:  # closed, as by >&-: a write has to fail, not to vanish
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # where a terminal has no letters for it, a question mark will do
+        if isinstance(stream, TextIOWrapper):  # characters that the terminal cannot show become question marks
             stream.reconfigure(errors="replace")
-    _know_databases(sys.argv[1:])  # a word that is out of place is repeated in the complaint about it
+    _know_databases(sys.argv[1:])  # an error message repeats an unexpected word
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr = _Words(sys.stderr)
 
@@ -77,14 +77,14 @@ def _know_databases(words: Sequence[str]) -> None:
 
 
 class _Words(TextIOWrapper):
-    """What is written to stderr, by this command or by a library: without the credentials that are known by then.
+    """Stderr, for this command and its libraries: known credentials are removed.
 
-    Not so stdout: it is for data, as it is stored.
+    Not from stdout: it is for data, as it is stored.
     """
 
     def __init__(self, stream: TextIOWrapper) -> None:
         super().__init__(stream.buffer, stream.encoding, "replace", line_buffering=True)
-        self._stream = stream  # which would close the file if it was dropped
+        self._stream = stream  # keeps the file open
 
     def write(self, text: str) -> int:
         """Write the text, redacted."""

@@ -1,4 +1,4 @@
-"""Exit codes, for scripts: what became of the command, without reading its words."""
+"""Exit codes, for scripts: what became of the command, without reading its output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
     TASK_FAILED = 5
     """The command did its work; the task it waited for failed or was cancelled."""
     UNREACHED = 6
-    """The model of the task cannot be reached, and the command stops to wait for it; the task is still open."""
+    """The model of the task cannot be reached, and the command does not wait any longer; the task is still open."""
     TIMEOUT = 124
     INTERRUPTED = 130
 

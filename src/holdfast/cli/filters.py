@@ -42,7 +42,7 @@ def complete_states(incomplete: str) -> list[str]:
 
 
 def complete_listed(incomplete: str, words: Sequence[str]) -> list[str]:
-    """Offer the words that may stand behind what is typed already, the last of several that commas set apart."""
+    """Complete the last word of a list with commas; words that it has already are left out."""
     before, comma, last = incomplete.rpartition(",")
     taken = before.split(",")
     return [f"{before}{comma}{word}" for word in words if word.startswith(last.lower()) and word not in taken]
@@ -81,7 +81,7 @@ class Filters:
         return any(given not in (None, []) for given in astuple(self))
 
     async def read(self, service: Service) -> TaskFilter:
-        """Return what they mean together."""
+        """Return all filters as one TaskFilter."""
         now = await service.now()
         return TaskFilter(
             states=read_states(self.states),
@@ -113,7 +113,7 @@ def filtered(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     parameters = list(taken.parameters.values())
     place = next(number for number, parameter in enumerate(parameters) if parameter.name == "filters")
     parameters[place : place + 1] = options
-    # Typer asks for both.
+    # Typer reads both.
     call.__signature__ = taken.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
@@ -133,5 +133,5 @@ def read_states(given: Sequence[str] | None) -> frozenset[TaskState] | None:
             known = [*TaskState, *_GROUPS]
             close = difflib.get_close_matches(word, known, n=1)
             remedy = f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
-            raise InvalidValue(f"--state {word!r} is no state; {remedy}")
+            raise InvalidValue(f"--state {word!r} is not a state; {remedy}")
     return frozenset(wanted)

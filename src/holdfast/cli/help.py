@@ -1,4 +1,4 @@
-"""Help in plain words: TEXT where a value is wanted, nothing beside a flag. Typer names the types of Python there."""
+"""Help in plain words: TEXT for a value, nothing for a flag. Typer would show Python's types there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORDS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 @contextmanager
 def _redacting() -> Iterator[None]:
-    """Redact a complaint about a word before it is framed: a credential that is broken over two lines is not found."""
+    """Redact an error message before it is framed: a credential that is broken over two lines is not found."""
     try:
         yield
     except Exception as error:
@@ -64,7 +64,7 @@ class PlainGroup(TyperGroup):
 
 
 def value_word(parameter: Any, types: Mapping[str, Any]) -> str:  # noqa: ANN401 - see PlainCommand
-    """Return the word for the value of an option, by its annotation; none for a flag, and for an argument its own."""
+    """Return the word for an option's value, by its annotation; empty for a flag; an argument keeps its own."""
     if parameter.metavar is not None:
         return str(parameter.metavar)
     if isinstance(parameter, TyperArgument) or parameter.is_flag or parameter.count:
@@ -82,7 +82,7 @@ def types_of(callback: Callable[..., Any] | None) -> dict[str, Any]:
 
 
 def _make_plain(command: TyperCommand | TyperGroup, ctx: Any) -> None:  # noqa: ANN401 - see PlainCommand
-    """Change what the help is made of; nothing comes after it that would look at it once more."""
+    """Change the parameters for the help. That is safe: the process ends after the help."""
     types = types_of(command.callback)
     for parameter in command.get_params(ctx):
         if isinstance(parameter, TyperArgument):

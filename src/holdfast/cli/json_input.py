@@ -27,5 +27,5 @@ def read_value(text: str, *, as_text: bool) -> JsonValue:
 
 def as_bytes(text: str) -> bytes:
     """Return what was typed."""
-    # A shell passes on bytes that are no UTF-8, and Python keeps them as surrogates: back to what they were.
+    # A shell passes on bytes that are not UTF-8, and Python keeps them as surrogates: this restores the bytes.
     return text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Live views: a screen that renews itself in a terminal; one JSON document, or one page, after the other elsewhere."""
+"""Live views: in a terminal a screen that is redrawn; otherwise one JSON document, or one page, after the other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def show_live(
 
 
 def can_redraw(screen: Console) -> bool:
-    """Say whether a view can renew itself there: on a terminal that knows how to move its cursor."""
+    """Return whether a view can be redrawn there: only on a terminal that can move its cursor."""
     return screen.is_terminal and not screen.is_dumb_terminal
 
 
@@ -95,10 +95,10 @@ async def _draw(
 
 
 def with_news_of_the_store(page: RenderableType, away: str | None) -> RenderableType:
-    """Return a page that says above itself that it is old, if the store does not answer."""
+    """Return the page; if the store does not answer, with a line above it that it is old."""
     if away is None:
         return page
-    return Group(Text(safe(f"the store does not answer, this is what it said last: {away}"), "bold red"), page)
+    return Group(Text(safe(f"the store does not answer, this is its last answer: {away}"), "bold red"), page)
 
 
 async def _news(
@@ -127,14 +127,14 @@ def _check_for_reader() -> None:
     poll = select.poll()
     try:
         poll.register(sys.stdout, 0)  # no event but the end of the reader, which poll always reports
-    except (OSError, ValueError):  # no file at all: a program that runs the command within itself
+    except (OSError, ValueError):  # not a file: another program runs the command within its own process
         return
     if any(seen & (select.POLLERR | select.POLLHUP) for _, seen in poll.poll(0)):
         raise BrokenPipeError(errno.EPIPE, "stdout has no reader any more")
 
 
 def _without_clocks(form: JsonValue) -> JsonValue:
-    """Leave out what differs from one look to the next without anything having happened; not what a task stored."""
+    """Leave out times that change although nothing happened; values that a task stored stay."""
     if not isinstance(form, dict):
         return form
     kept = {name: part for name, part in form.items() if name != "at"}

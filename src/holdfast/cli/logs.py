@@ -1,4 +1,4 @@
-"""What a worker says on stderr while it works: lines for people, or one JSON object for each line."""
+"""What a worker logs to stderr while it works: lines for people, or one JSON object for each line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast.cli.terminal import json_text, say
 from holdfast.model.task import JsonValue
 
 FIELDS = ("task_id", "from_state", "to_state", "reason", "step")
-"""What the engine puts on its records beside the message."""
+"""Fields that the engine adds to its log records."""
 
 
 class SafeFormatter(logging.Formatter):
-    """Lines for a terminal: the messages of errors are not ours, and may hold what would move its cursor."""
+    """Lines for a terminal: messages of errors may contain characters that move its cursor."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record without such characters."""
@@ -53,7 +53,7 @@ class Troubles(logging.Handler):
 
 
 def tell_troubles() -> None:
-    """Let the engine say what goes wrong around a task that runs here."""
+    """Print the engine's warnings and errors about a task that runs here."""
     logger = logging.getLogger("holdfast")
     logger.addHandler(Troubles())
     logger.propagate = False

@@ -15,7 +15,7 @@ T = TypeVar("T", str | None, list[str] | None)
 
 
 def not_empty(option: typer.CallbackParam, given: T) -> T:
-    """Refuse an empty value: it comes from a shell's variable that is not set, and would pass for no option at all."""
+    """Refuse an empty value: it comes from a shell's variable that is not set, and would look like a missing option."""
     values: Sequence[str] = (given,) if isinstance(given, str) else given or ()
     if any(not one.strip() for one in values):
         raise InvalidValue(f"{option.opts[0]} is empty; give it a value, or leave it out")
@@ -53,7 +53,7 @@ OtherUrl: TypeAlias = Annotated[
     ),
 ]
 
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of words.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 AsJsonLines: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document for each change.")]
 

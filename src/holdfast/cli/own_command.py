@@ -1,4 +1,4 @@
-"""What to type to run this very command once more."""
+"""What to type to run this command once more."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NAME = "holdfast"
 
 
 def own_command() -> str:
-    """Return the name of the command if the shell finds this one by it, otherwise its path: a clone is not on PATH."""
+    """Return the command's name if that runs this one in a shell, otherwise its path: a clone is not on PATH."""
     own = shutil.which(_NAME, path=str(Path(sys.executable).parent))
     if own is None:
-        return _NAME  # started by something else than the script that pip writes
+        return _NAME  # not started by the script that pip writes
     found = shutil.which(_NAME)
     if found is not None and Path(found).absolute() == Path(own).absolute():
         return _NAME

@@ -1,4 +1,4 @@
-"""What a person sees while a task runs: its page, live; or a line for each thing that happened."""
+"""What a person sees while a task runs: its live page, or a line for each event."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from holdfast.service.service import Service
 from holdfast.service.situation import current_steps, name_of
 
 _BEGUN = frozenset({TaskState.PENDING, TaskState.RUNNING})
-_TOLD_AT_THE_END = frozenset({TaskState.FAILED, TaskState.CANCELLED})
-"""How a task ended that has no result is the error of the command, and would stand there twice."""
+_SHOWN_AS_ERROR = frozenset({TaskState.FAILED, TaskState.CANCELLED})
+"""For these the command ends with the error; a line of progress would repeat it."""
 _LONG = (10, 60, 300, 1800, 7200)
-"""Seconds after which a step that is still under way has a line: nothing would look like something that hangs."""
+"""Seconds after which a step that is still under way gets a line: silence would look like a hang."""
 _BEFORE, _STEP, _AFTER = range(3)
-"""What comes first of several things of one moment: a step and the move that it led to share a Commit."""
+"""The order of events with the same time: a step and the move that it led to share a Commit."""
 
 
 async def show_progress(service: Service, before: Overview, working: asyncio.Task[Any], *, quiet: bool) -> None:
     """Show, on stderr, how a task gets on from ``before``, until it has ended or ``working`` has.
 
-    ``quiet`` leaves what it asks of people: it would wait for them without a word.
+    ``quiet`` prints only what the task asks of people: without that it would wait in silence.
     """
     async with aclosing(_views(service, before.task.id, working)) as views:
         if can_redraw(words()) and not quiet:
             await _show_page(views)
         else:
             with suppress(BrokenPipeError):  # the reader is gone, and the work goes on
-                await _tell_news(views, before, tell=_advice if quiet else _lines)
+                await _print_news(views, before, lines_of=_advice if quiet else _lines)
 
 
 async def _views(service: Service, task_id: str, working: asyncio.Task[Any]) -> AsyncGenerator[View[Overview], None]:
@@ -65,7 +65,7 @@ async def _views(service: Service, task_id: str, working: asyncio.Task[Any]) -> 
                 return
             if working.done():
                 break
-    # The view may be older than the end of the work: without another, how it ended would go untold.
+    # The view may be older than the end of the work: without another one, the end would not be shown.
     try:
         last = await look()
     except (StoreUnavailable, StoreBusy):
@@ -80,11 +80,11 @@ async def _show_page(views: AsyncIterator[View[Overview]]) -> None:
             live.update(with_news_of_the_store(drawn, view.away), refresh=True)
 
 
-async def _tell_news(
-    views: AsyncIterator[View[Overview]], before: Overview, *, tell: Callable[[Overview], list[tuple[str, str]]]
+async def _print_news(
+    views: AsyncIterator[View[Overview]], before: Overview, *, lines_of: Callable[[Overview], list[tuple[str, str]]]
 ) -> None:
     printed: set[str] = set()
-    if before.task.started_at is not None and tell is _lines:
+    if before.task.started_at is not None and lines_of is _lines:
         printed.update(key for key, _ in _lines(before))
         done = before.step_counts.get(StepState.COMPLETED, 0)
         steps = "1 step was" if done == 1 else f"{done} steps were"
@@ -96,14 +96,14 @@ async def _tell_news(
             for _, line in [*_upcoming(before), *_advice(before)]:
                 typer.echo(safe(line), err=True)
     async for view in views:
-        for key, line in tell(view.seen):
+        for key, line in lines_of(view.seen):
             if key not in printed:
                 printed.add(key)
                 typer.echo(safe(line), err=True)
 
 
 def _held(worker: Worker, at: datetime) -> str:
-    """Say for whom a task waits: a process that was killed holds it until its lease is over."""
+    """Return which worker a task waits for: a killed process holds it until its lease is over."""
     left = max(0.0, worker.lease - (at - worker.seen_at).total_seconds())
     return f"held by {name_of(worker)} until its lease is over: in about {left:.0f} s, unless it is alive and renews it"
 
@@ -118,7 +118,7 @@ def _lines(seen: Overview) -> list[tuple[str, str]]:
             f"{move.to_state}: {' '.join(move.reason.split())}",
         )
         for move in seen.history
-        if move.to_state not in _TOLD_AT_THE_END
+        if move.to_state not in _SHOWN_AS_ERROR
     ]
     moments += [
         (step.finished_at, _STEP, step.position, f"  {mark_of(step)} {step_name(step)}")
@@ -134,10 +134,10 @@ def _lines(seen: Overview) -> list[tuple[str, str]]:
     lines = []
     for moment in sorted([*moments, *tries]):
         at, rank, number, line = moment
-        # A try is known by its time: its line says when the next one comes, which only the last one does.
+        # A try is identified by its time: its line changes, because only the last one shows when the next comes.
         key = f"{rank} {number} {line}" if moment not in tries else f"{line} {number} {at}"
         lines.append((key, tries.get(moment, line)))
-    if seen.task.resting and seen.situation.why and not _only_retries(seen):  # it waits here, which is no move
+    if seen.task.resting and seen.situation.why and not _only_retries(seen):  # it waits in this process, without a move
         lines.append((f"waits {seen.situation.why}", f"waiting: {' '.join(seen.situation.why.split())}"))
         lines += _upcoming(seen)
     return lines + _long_under_way(seen) + _advice(seen)
@@ -158,7 +158,7 @@ def _failed_tries(step: Step) -> tuple[Try, ...]:
 
 
 def _try(step: Step, one: Try, before: Try | None) -> str:
-    """Say how a try ended; of the last one, also when the next comes."""
+    """Return how a try ended; for the last one, also when the next comes."""
     is_same = before is not None and before.message == one.message
     what = "the same" if is_same else " ".join(f"{one.type_name.rpartition('.')[2]}: {one.message}".split())
     is_last = step.retry_at is not None and step.retry_at > one.at
@@ -167,7 +167,7 @@ def _try(step: Step, one: Try, before: Try | None) -> str:
 
 
 def _only_retries(seen: Overview) -> bool:
-    """Say whether all it waits for are further tries, which have lines of their own."""
+    """Return whether it waits only for further tries, which have lines of their own."""
     in_doubt = {doubt.effect.effect_id for doubt in seen.doubts}
     steps = current_steps(visible(seen.steps))
     return bool(steps) and all(is_retried(step) and step.effect_id not in in_doubt for step in steps)

@@ -27,7 +27,7 @@ _SHOWN = 10
 
 
 def check_choice(parts: Sequence[str] | None, filters: Filters) -> None:
-    """Refuse both ids and filters: which of them was meant? Refuse neither: that would be every task there is."""
+    """Refuse ids together with filters, which is ambiguous; and neither of them, which would be every task."""
     if parts and filters.are_given:
         raise InvalidValue("tasks are named, and there are filters as well; give one or the other")
     if not parts and not filters.are_given:
@@ -48,7 +48,7 @@ async def chosen(
 
 
 def nothing_chosen(*, among: Collection[TaskState], as_json: bool) -> typer.Exit:
-    """Say that no task fits, and return how to leave."""
+    """Print that no task fits, and return the exit."""
     if as_json:
         print_json({"tasks": []})
     say(f"no {_or(among)} task fits; nothing was changed")
@@ -56,7 +56,7 @@ def nothing_chosen(*, among: Collection[TaskState], as_json: bool) -> typer.Exit
 
 
 async def preview(service: Service, tasks: Sequence[Task]) -> RenderableType:
-    """Return a short table of what is about to be touched."""
+    """Return a short table of the tasks that will be changed."""
     now = await service.now()
     made = table(
         _COLUMNS,
@@ -83,7 +83,7 @@ async def report(
     as_json: bool,
     remark: Callable[[Task, Done], str | None] = lambda task, done: None,  # noqa: ARG005
 ) -> None:
-    """Print what becomes of each task, as it happens; leave with the code of the first that refused.
+    """Print what becomes of each task, as it happens; exit with the code of the first that refused.
 
     ``remark`` returns an extra remark about a task. If the user stops it in the middle, it reports how far it came.
     """

@@ -1,4 +1,4 @@
-"""Signals that ask a process to stop, each answered in its turn."""
+"""Signals that ask a process to stop: one reaction for the first, another for the second."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class StopSignals:
     """
 
     def __init__(self, *reactions: Callable[[signal.Signals], None]) -> None:
-        """Listen within ``with``."""
+        """Handle signals within ``with``."""
         self._reactions = deque(reactions)
         self._before: dict[signal.Signals, Any] = {}
         self._loop: asyncio.AbstractEventLoop
 
     def __enter__(self) -> None:
-        """Listen from now on."""
+        """Handle signals from now on."""
         self._loop = asyncio.get_running_loop()
         watch(self)
         numbers = [signal.Signals[name] for name in _STOPPING if name in signal.Signals.__members__]
@@ -52,7 +52,7 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Listen no more."""
+        """Restore the handlers that were there before."""
         while self._before:
             number, handler = self._before.popitem()
             with suppress(NotImplementedError):
@@ -62,8 +62,8 @@ class StopSignals:
     def let_go(self) -> None:
         """Let a signal end a forked child, as it would have without us.
 
-        The loop hears of signals through a pipe that the child shares: one that is sent to the child would stop the
-        parent. (Python 3.12 and later see to the pipe, and leave the child deaf.)
+        The loop gets signals through a pipe that the child shares: a signal to the child would stop the parent. (Python
+        3.12 and later separate the pipe, and the child then ignores signals.)
         """
         if self._before:
             signal.set_wakeup_fd(-1)

@@ -1,4 +1,4 @@
-"""What an agent's state holds from the beginning, as it is typed: what ``submit`` and ``run`` share."""
+"""The first state of an agent, from options: what ``submit`` and ``run`` share."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def goal_of(start: Mapping[str, Any]) -> str:
 
 
 def _state(given: str) -> AgentState:
-    """Read a state. The text of the task may say its goal."""
+    """Read a state. It may have no goal: the text of the task is the goal then."""
     text = given
     if not given.lstrip().startswith("{"):
         try:
@@ -78,12 +78,12 @@ def _state(given: str) -> AgentState:
             ) from None
     read = read_json(text, what="--state")
     if not isinstance(read, dict):
-        raise InvalidValue('--state is no JSON object; write \'{"plan": ["look", "mend"]}\'')
+        raise InvalidValue('--state is not a JSON object; write \'{"plan": ["look", "mend"]}\'')
     return AgentState.from_json({"goal": "", **read}, "--state")
 
 
 def _fact(given: str) -> tuple[str, Any]:
     key, equals, value = given.partition("=")
     if not equals or not key.strip():
-        raise InvalidValue(f"--fact {given!r} is no fact; write --fact KEY=VALUE")
+        raise InvalidValue(f"--fact {given!r} is not a fact; write --fact KEY=VALUE")
     return key.strip(), read_value(value, as_text=False)

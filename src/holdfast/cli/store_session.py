@@ -1,4 +1,4 @@
-"""Running a command on the store that it looks at, and what to type about a task of it."""
+"""Opening the store of a command, and the commands to suggest for its tasks."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
 @asynccontextmanager
 async def opened(database_url: str | None) -> AsyncIterator[Service]:
-    """Open the store for a command that looks at tasks or after them. It has to be there: nothing is created."""
+    """Open the store for a command that reads or manages tasks. It has to exist: nothing is created."""
     async with session.opened(session.service_to_look(database_url), read_only=True) as service:
         yield service
 
 
 def command_line(verb: str, task_id: str, url: str) -> str:
-    """Return what to type about a task; with its store, if that is not the one the command looks at by itself."""
+    """Return a command for a task; with its store, if that is not the command's default."""
     return with_store(f"holdfast {verb} {short(task_id)}", url)
 
 
 def with_store(line: str, url: str) -> str:
-    """Return what to type, with the store if the command does not look at that one by itself."""
+    """Return a command, with the store if that is not the command's default."""
     if url == session.own_url():
         return line
-    # A password belongs into no shell's history.
+    # A password must not get into a shell's history.
     return f"{line} --database-url {url}" if without_password(url) == url else f"{line} --database-url ..."
 
 

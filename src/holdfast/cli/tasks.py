@@ -90,7 +90,7 @@ def choose(
 
 
 async def submit_chosen(chosen: Chosen, *, after: str | None, **options: Any) -> Handle[Any]:  # noqa: ANN401
-    """Store the task; ``after`` is the part of an id."""
+    """Store the task; ``after`` is a part of an id."""
     _, named = chosen.bound.definition.read_input(chosen.bound.user_input)
     if named and after is not None:
         raise InvalidValue("--after goes with the text for the agent alone: --input TEXT")

@@ -1,4 +1,4 @@
-"""Where output goes: data to stdout, words to stderr; tables and colours for people, plain text for programs."""
+"""Where output goes: data to stdout, messages to stderr; tables and colours for people, plain text for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.model.task import JsonValue
 from holdfast.redaction import redacted
 
 _ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
-"""Control characters that JSON leaves as they are, and terminals do not."""
+"""Control characters that JSON does not escape, but that terminals obey."""
 
 SIGNS: Final = "holdfast.signs"
 """The name under which Python's encoders find ``_in_letters``."""
@@ -48,7 +48,7 @@ _PLAIN_WIDTH = 100_000
 
 @cache
 def console() -> Console:
-    """Return the console of stdout. It knows NO_COLOR, and whether a person sits there."""
+    """Return the console of stdout. It knows NO_COLOR, and whether it is a terminal."""
     readable(sys.stdout)
     if sys.stdout.isatty():
         return Console(highlight=False, emoji=False)
@@ -64,7 +64,7 @@ def words() -> Console:
 
 
 def say(text: str) -> None:
-    """Tell a person something, beside the data: on one line, unless the terminal is too narrow for it.
+    """Print a message to stderr, beside the data: on one line, unless the terminal is too narrow for it.
 
     A word that is longer than a line is left to the terminal: a cursor or a URL that we broke could not be copied.
     """
@@ -77,13 +77,13 @@ def say(text: str) -> None:
 
 
 def say_if_cut(listed: Sequence[object], limit: int) -> None:
-    """Say that a list may not be whole."""
+    """Print a message if a list may not be complete."""
     if len(listed) >= limit:
         say(f"these are the first {limit:,}, and there may be more: a larger --limit shows them")
 
 
 def print_json(data: JsonValue) -> None:
-    """Print one JSON document; laid out for reading where a person does."""
+    """Print one JSON document; indented on a terminal."""
     print_line(data, indent=2 if sys.stdout.isatty() else None)
 
 
@@ -93,9 +93,9 @@ def print_line(data: JsonValue, *, indent: int | None = None) -> None:
 
 
 def json_text(data: JsonValue, *, indent: int | None = None, visible: bool = False) -> str:
-    """Return data as JSON. With ``visible``, every sign that a terminal would obey or hide is written as an escape.
+    """Return data as JSON. With ``visible``, every character that a terminal would obey or hide is escaped.
 
-    Those are control characters, overrides of the direction, and signs without a width. The JSON means the same.
+    Those are control characters, overrides of the direction, and characters without a width. The JSON means the same.
     """
     text = json.dumps(data, ensure_ascii=False, indent=indent).translate(_ESCAPED)
     if text.isascii():
@@ -112,7 +112,7 @@ def _visible(character: str) -> str:
 
 
 def print_page(*parts: RenderableType) -> None:
-    """Print what people read; where a program does, without the blanks that fill up a column."""
+    """Print a page for people; without a terminal, leave out the blanks that fill up a column."""
     if console().is_terminal:
         console().print(*parts, sep="\n")
         return
@@ -124,9 +124,9 @@ def print_page(*parts: RenderableType) -> None:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, empty: str, flexible: Collection[str] = ()
 ) -> None:
-    """Print a table; ``empty`` is said on stderr where there is nothing to list.
+    """Print a table; ``empty`` is printed to stderr where there is nothing to list.
 
-    Where a program reads, columns are set apart by two spaces at least, and nothing is cut.
+    Without a terminal, columns are separated by at least two spaces, and nothing is cut.
     """
     if not rows:
         say(empty)
@@ -178,9 +178,9 @@ def _plain(cell: str | Text) -> str:
 
 
 def readable(stream: TextIO | None) -> None:
-    """Let a terminal show what its encoding has no letters for: our own signs in others, anything else as ``?``.
+    """Replace what a terminal's encoding cannot show: our own signs by similar ones, anything else by ``?``.
 
-    A program that reads is not misled: it could not tell a sign that was replaced from what a task has said.
+    Not where a program reads: it could not tell a replaced sign from the output of a task.
     """
     if isinstance(stream, TextIOWrapper) and stream.isatty():
         stream.reconfigure(errors=SIGNS)

@@ -14,12 +14,12 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(w|d|h|m|s)")
 _SECONDS = {"w": 604_800, **dict(_UNITS)}
 _A_DAY = timedelta(days=1)
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000
-"""Beyond these, machines differ in what a local time is."""
+"""Beyond these, systems differ in how they convert local time."""
 
 
 def span(seconds: float) -> str:
     """Return a length of time, by its two largest units: ``3h 5m``, ``12s``, ``0.4s``."""
-    if seconds < 10:  # noqa: PLR2004 - where a tenth still says something
+    if seconds < 10:  # noqa: PLR2004 - where a tenth still matters
         return f"{max(0.0, seconds):.1f}s"
     parts: list[str] = []
     left = round(seconds)
@@ -57,7 +57,7 @@ def local_with_age(at: datetime | None, now: datetime) -> str:
 def read_span(text: str, *, what: str, needs_unit: bool = False) -> timedelta:
     """Read a length of time as people type it: ``30d``, ``2h30m``, ``45s``; a bare number counts seconds.
 
-    ``needs_unit`` refuses the bare number: where 30 may have been meant as days, and a mistake cannot be undone.
+    ``needs_unit`` refuses the bare number: where the user may mean 30 days, and a mistake cannot be undone.
     """
     compact = text.strip().lower()
     seconds = _with_units(compact)

@@ -54,7 +54,7 @@ class Board:
     failed: Sequence[Task]
     """The newest ones."""
     coming: Sequence[Coming] = ()
-    """What goes on by itself, the nearest first."""
+    """What happens by itself, the nearest first."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form."""
@@ -99,7 +99,7 @@ async def read_board(hold: Holdfast, *, queue: str | None = None, most: int = _M
 async def _coming(
     store: StateStore, tasks: Sequence[Task], doing: Mapping[str, Step], doubts: Sequence[Doubt], at: datetime
 ) -> list[Coming]:
-    """Return what goes on by itself of these tasks, as far as their newest steps and the doubts about them say."""
+    """Return what happens by itself to these tasks, as far as their newest steps and their doubts show."""
     by_id = {task.id: task for task in tasks}
     found = [
         Coming(task=by_id[doubt.effect.task_id], then=then, why=doubt.effect.note or "")

@@ -129,7 +129,7 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
     children = await store.count(TaskFilter(parent_id=task_id))
     approvals, doubts = await hold.approvals(task_id), await hold.doubts(task_id)
     reports, earlier = await last_reports(hold, task_id)
-    said, last_said = await _last_events(hold, inbox(task_id))
+    messages, last_message = await _last_events(hold, inbox(task_id))
     evidence = SituationEvidence(
         task=task,
         steps=steps,
@@ -156,8 +156,8 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
         artifacts=await store.artifact_links(task_id),
         events=reports,
         earlier_events=earlier,
-        messages=said,
-        earlier_messages=last_said - len(said),
+        messages=messages,
+        earlier_messages=last_message - len(messages),
         family=(await store.find(TaskFilter(parent_id=task_id), limit=_FAMILY, newest_first=False)).items,
     )
 

@@ -427,7 +427,7 @@ class Service:
             task_id, at=point, user_input=user_input, key=key, deadline=deadline, by=by
         )
         origin = await self._hold.forked_from(handle)
-        assert origin is not None  # noqa: S101 - the Commit that made it said so in its journal
+        assert origin is not None  # noqa: S101 - the Commit that made it recorded it in its journal
         return await handle.task(), origin
 
     async def send(self, part: str, text: str, *, by: str) -> Task:

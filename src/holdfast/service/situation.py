@@ -251,7 +251,7 @@ def _first(kind: str, task_id: str) -> tuple[Advice, ...]:
         case "AgentStuck":
             return (Advice("resume", task_id, "go on, with a hint", options="--message HINT"),)
         case "Poison":
-            return (Advice("resume", task_id, "go on, once it is mended: it kept killing its workers"),)
+            return (Advice("resume", task_id, "go on, once it is fixed: it kept killing its workers"),)
         case "CheckpointExpired":
             return (Advice("resume", task_id, "go on, old as it is", options="--accept-stale"),)
     return (Advice("resume", task_id, "go on where it stopped"),)

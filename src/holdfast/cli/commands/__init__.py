@@ -7,7 +7,7 @@ approvals.py   ``holdfast approvals``, ``approve``, ``reject`` and ``answer``: w
 bench.py       ``holdfast bench``: how fast a store is on this machine
 budget.py      ``holdfast budget``: what a task may use and has used, and how it gets more
 cancel.py      ``holdfast cancel``: stop tasks and their children, for good
-config.py      ``holdfast config``: every setting, its value, and who said so
+config.py      ``holdfast config``: every setting, its value, and where it comes from
 doctor.py      ``holdfast doctor``: what is wrong with a store, and what to do about it
 doubts.py      ``holdfast doubts`` and ``holdfast resolve``: effects in doubt, whose outcome is unknown
 fork.py        ``holdfast fork``: begin a new task that shares another one's past
@@ -23,13 +23,13 @@ queues.py      ``holdfast queues``: what every queue holds
 resume.py      ``holdfast resume`` and ``holdfast retry``: bring failed tasks back
 run.py         ``holdfast run``: submit a task and work on it in this process, with everything that happens on the
                screen
-send.py        ``holdfast send``: say something to an agent
+send.py        ``holdfast send``: send a message to an agent
 serve.py       ``holdfast serve``: offer the store over HTTP until a signal asks to stop
 show.py        ``holdfast show``: one task on one screen
-state.py       ``holdfast state`` and ``holdfast diff``: what an agent knows, how it came about, and what changed
+state.py       ``holdfast state`` and ``holdfast diff``: what an agent knows, its history, and what changed
 steps.py       ``holdfast steps``: the journal of a task
 submit.py      ``holdfast submit``: store a task for the workers, and wait for its result if asked to
 watch.py       ``holdfast watch``: everything at a glance, as it changes
 worker.py      ``holdfast worker``: work on an application's tasks until a signal asks to stop
-workers.py     ``holdfast workers``: who works, and how much of their leases they have left
+workers.py     ``holdfast workers``: the workers, and how much of their leases is left
 """

@@ -101,7 +101,7 @@ async def approve(
 ) -> None:
     """Agree to what a task asks for.
 
-    In a terminal it is shown first, with its exact arguments, and asked about; a script goes on.
+    In a terminal it shows the exact arguments first, and asks; in a script it does not ask.
     """
     who = user(by)
     async with opened(database_url) as service:
@@ -121,7 +121,7 @@ async def reject(
 ) -> None:
     """Refuse what a task asks for, or to answer its question.
 
-    In a terminal it is shown first, and asked about; a script goes on.
+    In a terminal it shows what it is about first, and asks; in a script it does not ask.
     """
     who = user(by)
     async with opened(database_url) as service:
@@ -143,8 +143,8 @@ async def answer(
 ) -> None:
     """Answer a question of a task.
 
-    In a terminal both are shown first, and asked about; a script goes on. An answer that is JSON is taken as such: 3 is
-    a number, '"3"' a text, '{"region": "eu"}' an object.
+    In a terminal it shows both first, and asks; in a script it does not ask. An answer that is JSON is read as JSON: 3
+    is a number, '"3"' a text, '{"region": "eu"}' an object.
     """
     who, read = user(by), read_value(answer, as_text=as_text)
     async with opened(database_url) as service:
@@ -179,7 +179,7 @@ def _read_states(given: str | None) -> tuple[ApprovalState, ...]:
         if word not in set(ApprovalState):
             close = difflib.get_close_matches(word, list(ApprovalState), n=1)
             remedy = f"did you mean {close[0]}?" if close else f"choose from {', '.join(ApprovalState)}"
-            raise InvalidValue(f"--state {word!r} is no state of an approval; {remedy}")
+            raise InvalidValue(f"--state {word!r} is not a state of an approval; {remedy}")
         wanted.append(ApprovalState(word))
     return tuple(wanted)
 

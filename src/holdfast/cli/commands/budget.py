@@ -40,7 +40,7 @@ async def budget(
 ) -> None:
     """Show what a task may use and has used; with a new limit, raise or lower it.
 
-    A task that waits for more goes on by itself. One that failed for want of it goes on when it is resumed.
+    A task that waits for more goes on by itself. A task that failed because of its budget goes on when it is resumed.
     """
     limits = Budget(
         max_steps=max_steps,
@@ -55,7 +55,7 @@ async def budget(
         if limits.limits():
             ledger = await service.extend_budget(task_id, limits, by=user(by), note=note)
             failed = (await service.task(task_id)).state is TaskState.FAILED
-            remedy = f"; if it failed for want of them: {command_line('resume', task_id, service.url)}"
+            remedy = f"; if it failed because of the old ones: {command_line('resume', task_id, service.url)}"
             say(f"task {short(task_id)} has new limits{remedy if failed else ''}")
         else:
             ledger = await service.budget(task_id)

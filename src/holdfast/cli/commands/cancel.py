@@ -30,7 +30,7 @@ async def cancel(
 ) -> None:
     """Stop tasks and their children, for good: a cancelled task cannot be resumed.
 
-    Name tasks, or say which by filters: those that have not ended, and fit. A task that has ended stays as it is. One
+    Name tasks, or choose them by filters among those that have not ended. A task that has ended stays as it is. A task
     that a worker holds is stopped by that worker, at its next step; steps that can be undone are undone first.
     """
     check_choice(tasks, filters)

@@ -1,4 +1,4 @@
-"""``holdfast config``: every setting, its value, and who said so."""
+"""``holdfast config``: every setting, its value, and where it comes from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _print(rows: list[list[str | Text]]) -> None:
         print_table(COLUMNS, rows, empty="there are no settings")
         return
     shown = table(COLUMNS, rows)
-    shown.columns[-1].no_wrap, shown.columns[-1].overflow = False, "fold"  # a value that is cut is no value
+    shown.columns[-1].no_wrap, shown.columns[-1].overflow = False, "fold"  # a cut value would be useless
     print_page(shown)
 
 
@@ -53,7 +53,7 @@ def _row(value: Value) -> list[str | Text]:
 
 
 def _shown(value: Value) -> JsonValue:
-    """Return a value as everybody may see it."""
+    """Return a value without secrets."""
     if value.setting.name in {"database_url", "listen_url"} and value.value is not None:
         return without_password(value.value)
     if isinstance(value.value, tuple):

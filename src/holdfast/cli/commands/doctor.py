@@ -54,9 +54,9 @@ async def doctor(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Look for what is wrong with the store, its workers and its tasks, and say what to do about it.
+    """Look for problems of the store, its workers and its tasks, and show what to do about each.
 
-    Changes nothing: a store that is missing is not made, and an older one is not migrated. The exit code is 1 if there
+    Changes nothing: a missing store is not created, and an older one is not migrated. The exit code is 1 if there
     is an error. An application that a holdfast.toml in a folder above names is not imported: name it with --app.
     """
     settings_error: str | None = None
@@ -72,7 +72,7 @@ async def doctor(
         settings_error = in_one_line(error)
     options: Mapping[str, Any] = {}
     if application is not None and application.url is not None and app is None and not has_url:
-        url, options = application.url, application.options  # as the other commands do
+        url, options = application.url, application.options  # the store that the other commands use
     seen = await gather(
         url,
         options=options,
@@ -87,13 +87,13 @@ async def doctor(
     else:
         _print(findings)
         if seen.inside is not None and any(one.remedy for one in findings) and (there := with_store("", url)):
-            say(f"these commands look at another store by themselves; add to them:{there}")
+            say(f"by default these commands use another store; add to them:{there}")
     if worst(findings) is Level.ERROR:
         raise typer.Exit(ExitCode.FAILURE)
 
 
 def _application_of(settings: Settings) -> NamedApplication:
-    """Import the application that the settings name, unless that would run code that the user may not know of."""
+    """Import the application that the settings name, unless the user may not know its code."""
     named = settings.values["application"]
     if (why := _surprise(settings)) is not None:
         return NamedApplication(target=named.value, not_imported=why)
@@ -101,10 +101,10 @@ def _application_of(settings: Settings) -> NamedApplication:
 
 
 def _surprise(settings: Settings) -> str | None:
-    """Say why the code that the settings name is not simply run; None if nothing speaks against it.
+    """Return why the code that the settings name is not run without --app; None if it is.
 
-    The commands that run tasks import it from anywhere, because that is what they are for. This one is asked what is
-    wrong, also in a folder that others have filled.
+    The commands that run tasks import it from anywhere, because that is their purpose. But users run this one also in
+    folders with files of other people.
     """
     file = settings.file
     if file is not None and settings.values["application"].origin == str(file) and file.parent != Path.cwd():

@@ -58,9 +58,9 @@ async def resolve(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Decide what is to be taken as true about an effect in doubt.
+    """Decide about an effect in doubt: whether it happened, or what to do about it.
 
-    In a terminal the effect, and what the decision means, are shown first, and asked about; a script goes on.
+    In a terminal it shows the effect and what the decision means first, and asks; in a script it does not ask.
     """
     chosen, who = _read_decision(decision), user(by)
     if result is not None and chosen is not Decision.HAPPENED:
@@ -81,7 +81,7 @@ async def resolve(
     say(f"{safe(settled.step_key)!r} of task {short(settled.task_id)} is resolved as {chosen}: {MEANING[chosen]}")
     settles = settled.settle_at
     if settles is not None and settles > now and chosen in {Decision.ABSENT, Decision.COMPENSATE}:
-        say(f"not before {local(settles, now)}: until then the call may still be on its way")
+        say(f"not before {local(settles, now)}: until then the call may still arrive")
 
 
 def _read_decision(given: str) -> Decision:
@@ -90,11 +90,11 @@ def _read_decision(given: str) -> Decision:
         return Decision(word)
     close = difflib.get_close_matches(word, list(Decision), n=1)
     remedy = f"did you mean {close[0]}?" if close else f"choose from {', '.join(Decision)}"
-    raise InvalidValue(f"{given!r} is no decision; {remedy}")
+    raise InvalidValue(f"{given!r} is not a decision; {remedy}")
 
 
 def _check_possible(doubt: Doubt, decision: Decision, now: datetime) -> None:
-    """Refuse before anybody is asked what the engine would refuse afterwards."""
+    """Refuse, before the user is asked, what the engine would refuse afterwards."""
     possible = doubt.decisions or doubt.early
     if not possible:
         raise Conflict(f"effect {doubt.effect.effect_id} cannot be decided yet: {still_finding_out(doubt, now)}")

@@ -26,7 +26,7 @@ async def fork(
         str | None,
         typer.Option(
             metavar="STEP",
-            help="The last step they share: its key, its name or number as listed. By default all that is over.",
+            help="The last step they share: its key, its name or number as listed. By default all completed steps.",
             show_default=False,
         ),
     ] = None,
@@ -59,7 +59,7 @@ async def fork(
 ) -> None:
     """Begin a new task that shares the past of another up to a step, and print its id.
 
-    What is shared replays and is not done again. The other task goes on as if nothing had happened.
+    Shared steps replay and are not done again. The other task does not change.
     """
     if app is not None and args is None:
         raise InvalidValue("--app says how to read --args; give both, or neither")
@@ -88,7 +88,7 @@ async def _arguments(service: Service, part: str, text: str, definitions: Defini
     if definitions is None:
         read = read_json(text, what="--args")
         if not isinstance(read, list):
-            raise InvalidValue("--args is no array; write '[\"billing\", 3]', or add --app to give named arguments")
+            raise InvalidValue("--args is not an array; write '[\"billing\", 3]', or add --app to give named arguments")
         return read
     name = (await service.task(part)).name
     definition = definitions.get(name)

@@ -16,7 +16,7 @@ from holdfast.cli.terminal import print_json, words
 from holdfast.model.errors import Conflict, HoldfastError
 
 _FILES: Final = {"agents.py": "agents.py", "holdfast.toml": "holdfast.toml", ".gitignore": "gitignore"}
-"""Each file of a project, and what it is called in the package: there a .gitignore would be obeyed."""
+"""Each file of a project, and its name in the package: there git would obey a .gitignore."""
 
 _NEXT: Final = {
     'holdfast run devops --input "Is the disk full?"': "try the agent, offline",
@@ -70,7 +70,7 @@ def _write(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for name, source in _FILES.items():
             text = (files("holdfast.cli.project") / source).read_text(encoding="utf-8")
-            with (folder / name).open("x", encoding="utf-8") as file:  # never one that appeared meanwhile
+            with (folder / name).open("x", encoding="utf-8") as file:  # never overwrite a file that appeared meanwhile
                 written.append(folder / name)
                 file.write(text)
     except OSError as error:

@@ -23,7 +23,7 @@ from holdfast.service.identify import short
 
 COLUMNS = ("id", "task", "state", "queue", "submitted", "input", "outcome")
 FLEXIBLE = frozenset({"task", "queue", "input", "outcome"})
-"""Those of the columns that are cut first."""
+"""The columns that are cut first."""
 
 
 @command

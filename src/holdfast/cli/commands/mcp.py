@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _NEEDED_FOR: Final = "serving MCP"
 _LAST_MOMENT: Final = 0.5
-"""Seconds in which calls under way may end once a signal came."""
+"""Seconds that calls under way have to end after a signal."""
 _STDOUT: Final = 1
 _STDERR: Final = 2
 
@@ -42,7 +42,7 @@ async def mcp(
     claim: Claim = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What histories call the client; by default you.", show_default=False),
+        typer.Option(metavar="NAME", help="The client's name in histories; by default your own.", show_default=False),
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print what to put into a client's configuration, and stop.")
@@ -64,8 +64,8 @@ async def mcp(
 ) -> None:
     """Serve the store to an MCP client over stdin and stdout. Clients start this by themselves.
 
-    The client has your rights, as far as they reach: it can read, submit and work, but it cannot approve, answer for a
-    person or change settings: over MCP no client can. See --print-config for how to set a client up.
+    The client acts with your rights, within limits: it can read, submit and work. No MCP client can approve, answer for
+    a person or change settings. See --print-config for how to set a client up.
     """
     if name is not None:
         check_name("--name", name)
@@ -99,7 +99,7 @@ async def mcp(
         )
         ended_by = await _serve(server)
     if ended_by is not None:
-        # A thread of the SDK may still wait for input that never comes. Everything of ours is closed.
+        # A thread of the SDK may still wait for input that never comes. Our own parts are closed.
         sys.stderr.flush()
         os._exit(SIGNALLED + ended_by)
 
@@ -107,11 +107,11 @@ async def mcp(
 def _print(
     client: McpClient, url: str | None, application: str | None, database_url: str | None, options: list[str]
 ) -> None:
-    """Print the configuration; what is left to do with it is said beside it."""
+    """Print the configuration to stdout, and what is left to do with it to stderr."""
     if url is None:
         printed = to_start(client, application, database_url, options)
     elif application or database_url or options:
-        raise InvalidValue("--url reaches a server that runs; say what it serves, and to whom, to `holdfast serve`")
+        raise InvalidValue("--url reaches a server that runs; pass what it serves, and to whom, to `holdfast serve`")
     else:
         printed = to_reach(client, url)
     typer.echo(printed.text)
@@ -135,14 +135,14 @@ async def _serve(server: McpServer) -> signal.Signals | None:
             await serving
             return None
         serving.cancel()
-        # What is under way ends. The thread that waits for input does not, until the client says something.
+        # Calls under way end. The thread that waits for input does not, until the client sends something.
         await asyncio.wait([serving], timeout=_LAST_MOMENT)
         return stopped.result()
 
 
 @contextmanager
 def _kept_for_the_protocol() -> Iterator[None]:
-    """Let nothing but the protocol onto stdout: what an application writes when it is loaded goes to stderr."""
+    """Keep stdout for the protocol: what an application prints when it is imported goes to stderr."""
     kept = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
     try:

@@ -23,14 +23,14 @@ BEARER: Final = "Bearer YOUR-TOKEN"
 _TOKEN_VARIABLE: Final = "HOLDFAST_API_TOKEN"  # noqa: S105 - where a secret is, not the secret
 _TOKEN_INPUT: Final = "holdfast-token"  # noqa: S105 - as above
 _ESCAPED: Final = str.maketrans({"%": "%25", "?": "%3F", "#": "%23"})
-"""What would end the path of a URL, or mean something else in it."""
+"""Characters with a meaning of their own in a URL."""
 
 
 class McpClient(StrEnum):
     """A program whose configuration can be printed."""
 
     JSON = "json"
-    """None in particular: the form most of them take."""
+    """The form that most clients take."""
     CLAUDE_CODE = "claude-code"
     CLAUDE_DESKTOP = "claude-desktop"
     CLINE = "cline"
@@ -49,14 +49,14 @@ class Printed:
 
 
 def to_start(client: McpClient, application: str | None, database_url: str | None, options: Sequence[str]) -> Printed:
-    """Return the text with which a client starts the server, with absolute paths: clients start it from anywhere.
+    """Return the text with which a client starts the server, with absolute paths: clients start it in any folder.
 
     ``options`` are those of ``holdfast mcp``, apart from where its store is.
     """
     arguments, environment = _store(application, database_url)
     arguments = ["-m", NAME, "mcp", *arguments, *options]
     if client is not McpClient.JSON and "--name" not in options:
-        arguments += ["--name", client]  # or histories could not tell apart the clients of one user
+        arguments += ["--name", client]  # or histories could not distinguish the clients of one user
     entry: dict[str, Any] = {"command": sys.executable, "args": arguments} | (
         {"env": environment} if environment else {}
     )
@@ -80,7 +80,7 @@ def to_reach(client: McpClient, url: str) -> Printed:
     _check(url)
     headers = {"Authorization": BEARER}
     entry: dict[str, Any] = {"url": url, "headers": headers}
-    fill_in = ("put a token of that server where YOUR-TOKEN stands, and keep what then holds it to yourself",)
+    fill_in = ("put a token of that server where YOUR-TOKEN stands, and keep that file to yourself",)
     match client:
         case McpClient.CLAUDE_CODE:
             header = f"Authorization: {BEARER}"
@@ -107,7 +107,7 @@ def to_reach(client: McpClient, url: str) -> Printed:
 
 
 def _store(application: str | None, database_url: str | None) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments and variables that lead to the store that would be served from here."""
+    """Return the arguments and variables for the store that would be served from this folder."""
     settings = current_settings()
     url = service_to_serve(application, database_url).url
     arguments: list[str] = []
@@ -123,7 +123,7 @@ def _store(application: str | None, database_url: str | None) -> tuple[list[str]
         environment["HOLDFAST_DATABASE_URL"] = shown
     elif database_url is not None:
         arguments += ["--database-url", shown]
-    # And where the application names a store by itself, it has the password.
+    # Where the application names its store itself, its code has the password.
     for name, value in store_options(url).items():
         environment[f"{PREFIX}{name.upper()}"] = without_password(value) if name == "listen_url" else str(value)
     return arguments, environment
@@ -137,12 +137,12 @@ def _absolute(url: str) -> str:
 
 
 def _check(url: str) -> None:
-    """Refuse a URL that leads to no server; it is not repeated, because it may hold a secret."""
+    """Refuse a URL that is not valid. The message does not repeat it: it may hold a secret."""
     wrong = InvalidValue("--url takes the whole address of a server's MCP, such as http://127.0.0.1:8787/mcp")
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - read when it is asked for
-    except ValueError:  # a port that is none, or half an IPv6 address
+    except ValueError:  # an invalid port, or half an IPv6 address
         raise wrong from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
         raise wrong
@@ -155,7 +155,7 @@ def _json(value: object) -> str:
 
 
 def _toml(entry: dict[str, Any]) -> str:
-    """Write the few lines it takes; a JSON string is a TOML string, and so is a list of them."""
+    """Return the entry as TOML: JSON strings, and lists of them, are valid TOML."""
     lines = [f"[mcp_servers.{NAME}]"]
     for key, value in entry.items():
         pairs = ", ".join(f"{name} = {json.dumps(one)}" for name, one in value.items()) if key == "env" else ""

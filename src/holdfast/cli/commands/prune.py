@@ -63,7 +63,7 @@ async def _delete(service: Service, age: timedelta, expected: int) -> Pruned:
 
 
 def _about(tasks: int, age: timedelta) -> str:
-    """Return how much it is: at most, for some of them may have to stay."""
+    """Return how many tasks it is at most: some of them may have to stay."""
     counted = {0: "No task", 1: "1 task"}.get(tasks, f"Up to {tasks:,} tasks")
     return f"{counted} that ended more than {span(age.total_seconds())} ago"
 

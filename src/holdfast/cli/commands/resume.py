@@ -37,7 +37,7 @@ async def resume(
     tasks: TaskIds = None,
     *,
     message: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Tell an agent this first.", show_default=False)
+        str | None, typer.Option(metavar="TEXT", help="A message that the agent reads first.", show_default=False)
     ] = None,
     accept_stale: Annotated[
         bool, typer.Option("--accept-stale", help="Also if what the agent knows is older than its checkpoints may be.")
@@ -51,9 +51,9 @@ async def resume(
 ) -> None:
     """Go on with failed tasks where they stopped.
 
-    Completed steps replay, and the one that ended it runs again. Name tasks, or say which by filters: those that
-    failed, and fit. A named task that has not failed stays as it is. One whose deadline has passed is refused without
-    a new --deadline; the others go on.
+    Completed steps replay, and the step that failed runs again. Name tasks, or choose them by filters among those that
+    failed. A named task that has not failed stays as it is. A task whose deadline has passed needs a new --deadline;
+    the others go on.
     """
     check_choice(tasks, filters)
     who, over_in = user(by), _seconds(deadline)
@@ -70,7 +70,7 @@ async def retry(
     tasks: TaskIds = None,
     *,
     feedback: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What its steps are to see in ctx.feedback.", show_default=False)
+        str | None, typer.Option(metavar="TEXT", help="A text that its steps see in ctx.feedback.", show_default=False)
     ] = None,
     deadline: NewDeadline = None,
     filters: Filters,
@@ -81,9 +81,8 @@ async def retry(
 ) -> None:
     """Start failed tasks over, in a new round.
 
-    Their steps run again, except those whose effect happens once and has happened. Name tasks, or say which by
-    filters: those that failed, and fit. One whose deadline has passed is refused without a new --deadline; the others
-    go on.
+    Their steps run again, except those whose effect happens once and has happened. Name tasks, or choose them by
+    filters among those that failed. A task whose deadline has passed needs a new --deadline; the others go on.
     """
     check_choice(tasks, filters)
     who, over_in = user(by), _seconds(deadline)
@@ -94,7 +93,7 @@ async def retry(
 
 
 def _seconds(deadline: str | None) -> float | None:
-    """Read ``--deadline``; one that no task could be given is refused before any task is touched."""
+    """Read ``--deadline``; refuse an impossible one before any task is changed."""
     return None if deadline is None else as_seconds(read_seconds(deadline, what="--deadline"), what="--deadline")
 
 
@@ -113,7 +112,7 @@ async def _agreed(
     yes: bool,
     as_json: bool,
 ) -> list[Task]:
-    """Return the tasks; a filter that finds several may find more than was meant, and is asked about."""
+    """Return the tasks. If a filter finds several, ask first: there may be more than the user expects."""
     found = await chosen(service, parts, filters, among=_FAILED)
     if not found:
         raise nothing_chosen(among=_FAILED, as_json=as_json)

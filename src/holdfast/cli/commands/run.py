@@ -64,7 +64,7 @@ async def run(
         str | None,
         typer.Option(
             metavar="SPAN",
-            help="Should this process die, others may take over then: seconds, or 5m.",
+            help="How long after this process has died others may take over: seconds, or 5m.",
             show_default=False,
         ),
     ] = None,
@@ -82,8 +82,8 @@ async def run(
 ) -> None:
     """Submit a task, work on it here until it has ended, and print its result as JSON.
 
-    It runs in this process, whatever workers are alive. Whatever happens to this process, nothing is lost: run it again
-    with the same --key, or with --id, and it goes on. A task that returns nothing prints nothing.
+    It runs in this process, also if workers are alive. If this process dies, nothing is lost: run it again with the
+    same --key, or with --id, and it goes on. A task that returns nothing prints nothing.
     The exit code is 5 if the task failed or was cancelled, 130 after Ctrl-C; the task is handed back then.
     It is 6 if the task's model was never reached: the command stops within seconds, and the task is kept as it is.
     """
@@ -92,7 +92,7 @@ async def run(
     chosen = _chosen(words or [], args, text, existing, database_url, start=start)
     service = chosen if isinstance(chosen, Service) else chosen.service
     held_for = current_settings()["worker.lease"] if lease is None else read_seconds(lease, what="--lease")
-    NewWorker(lease=held_for)  # refuses a lease that makes no sense before anything is stored
+    NewWorker(lease=held_for)  # refuses an invalid lease before anything is stored
     waits_for = None if patience is None else read_seconds(patience, what="--patience")
     over_in = None if deadline is None else read_seconds(deadline, what="--deadline")
     async with service:
@@ -132,7 +132,7 @@ async def run(
 
 
 class _StoppedError(Exception):
-    """A signal asked to stop in the middle of the work."""
+    """A signal asked to stop during the work."""
 
 
 class _UnreachedError(Exception):
@@ -149,7 +149,7 @@ def _application(words: list[str] | None, existing: str | None) -> str:
 
 
 async def _work(service: Service, before: Overview, watch: Watch, *, lease: float, quiet: bool, at_once: bool) -> None:
-    """Work on a task until it has ended, and show how it gets on; raise its failure."""
+    """Work on a task until it has ended, and show its progress; raise its failure."""
     task = before.task
     if task.name not in service.definitions.names:
         raise InvalidValue(
@@ -165,11 +165,11 @@ async def _work(service: Service, before: Overview, watch: Watch, *, lease: floa
         working.cancel()
 
     try:
-        with StopSignals(stop), redirect_stdout(sys.stderr):  # stdout is for the result, whatever the task prints
+        with StopSignals(stop), redirect_stdout(sys.stderr):  # stdout is for the result alone
             try:
                 await show_progress(service, before, working, quiet=quiet)
                 await working
-            finally:  # the store is about to be closed, and what still works on the task has to hand it back first
+            finally:  # before the store is closed, the running task has to be handed back
                 working.cancel()
                 await asyncio.gather(working, return_exceptions=True)
                 await end(watching)
@@ -182,7 +182,7 @@ async def _work(service: Service, before: Overview, watch: Watch, *, lease: floa
 
 
 def _add_advice(error: TaskFailed | TaskCancelled, service: Service, *, had_ended: bool) -> None:
-    """Say with the error what can be done about it."""
+    """Add to the error what can be done about it."""
     if had_ended:
         error.add_note("that was before, and it is not run again")
     if not service.is_durable:
@@ -221,7 +221,7 @@ def _chosen(
     *,
     start: Mapping[str, Any],
 ) -> Chosen | Service:
-    """Return the task to begin with; the application alone where there is one already."""
+    """Return the task to submit; only the application where the task exists already."""
     if existing is None:
         if not words:
             raise InvalidValue("nothing is named; give the name of a task, or --id for one that exists")

@@ -1,4 +1,4 @@
-"""``holdfast send``: say something to an agent."""
+"""``holdfast send``: send a message to an agent."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast.cli.terminal import print_json, say
 @command
 async def send(
     task: TaskId,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to tell it.", show_default=False)],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.", show_default=False)],
     *,
     by: By = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Say something to an agent that runs or waits; it reads it before its next model call."""
+    """Send a message to an agent that runs or waits; it reads it before its next model call."""
     who = user(by)
     async with opened(database_url) as service:
         receiver = await service.send(task, text, by=who)

@@ -1,7 +1,7 @@
 """``holdfast serve``: offer the store over HTTP until a signal asks to stop.
 
 The first SIGTERM or SIGINT stops: no new connections, streams end, calls get a few seconds to finish, and the store is
-closed. The second one ends the process at once: whatever was acknowledged is in the store.
+closed. The second one ends the process at once: everything that was acknowledged is in the store.
 """
 
 from __future__ import annotations
@@ -80,22 +80,22 @@ async def serve(
         stopping.set()
 
     async with AsyncExitStack() as ending:
-        ending.enter_context(StopSignals(stop, _leave_at_once))  # first, and so until everything is closed
+        ending.enter_context(StopSignals(stop, _leave_at_once))  # first, so that it lasts until everything is closed
         listener = ending.enter_context(bound(address))
         service = service_to_serve(application, database_url, role="serve")
         await ending.enter_async_context(opened(service, read_only=read_only))
         async with web_application(
             service, tokens=tokens, names=names, read_only=read_only, claimable=claimable
         ) as served:
-            # The server outlasts what it serves, and goes before the store.
+            # The server is closed after the application, and before the store.
             server = await ending.enter_async_context(Server(served, listener))
             how = " read-only" if read_only else ""
             say(f"serving {service.shown_url}{how}; MCP is at {url_of(listener)}/mcp")
             for line in introduction(tokens, secret):
                 say(line)
-            know(secret)  # from here on it is shown nowhere
+            know(secret)  # from here on it is redacted everywhere
             if not names.is_known_elsewhere:
-                say("it answers to localhost alone; name what clients call it with --allow-host")
+                say("it answers only to localhost; give the names that clients use with --allow-host")
             await server.run(until=stopping)
 
 

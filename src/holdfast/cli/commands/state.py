@@ -1,4 +1,4 @@
-"""``holdfast state`` and ``holdfast diff``: what an agent knows, how it came about, and what changed."""
+"""``holdfast state`` and ``holdfast diff``: what an agent knows, its history, and what changed."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def steps(
         str | None,
         typer.Argument(
             metavar="STEP",
-            help="A step, to see all there is about it: its key, its name or number as listed.",
+            help="A step, to see everything about it: its key, its name or number as listed.",
             show_default=False,
         ),
     ] = None,
@@ -51,7 +51,7 @@ async def steps(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List the steps of a task, in the order in which they began; or show one of them, whole.
+    """List the steps of a task, in the order in which they began; or show one of them in full.
 
     Without an id, those of the newest task.
     """

@@ -68,7 +68,7 @@ async def submit(
     """
     if timeout is not None and not wait:
         raise InvalidValue("--timeout limits the waiting; add --wait")
-    # Whatever cannot be meant is refused while nothing is stored.
+    # Invalid options are refused before anything is stored.
     patience = None if timeout is None else as_seconds(read_seconds(timeout, what="--timeout"), what="--timeout")
     options = {
         "key": key,
@@ -100,7 +100,7 @@ async def submit(
 
 
 def _missing_worker(seen: Overview, application: str | None, url: str) -> str | None:
-    """Say how to start a worker if the task waits for one that is not there."""
+    """Return how to start a worker if the task waits for one and there is none."""
     if all(advice.verb != "worker" for advice in seen.situation.next):
         return None
     line = " ".join(["holdfast worker", *([application] if application else []), "--queues", seen.task.queue])

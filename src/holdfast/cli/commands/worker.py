@@ -1,7 +1,7 @@
 """``holdfast worker``: work on an application's tasks until a signal asks to stop.
 
 The first SIGTERM or SIGINT drains: nothing new is claimed, and what runs gets its grace to finish before it is handed
-back. The second one hands everything back at once. A third one ends the process, whatever it does.
+back. The second one hands everything back at once. A third one ends the process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Wanted:
 
 
 def _default(name: str) -> str:
-    """Say what holds where neither a flag nor a setting says otherwise."""
+    """Return the default of a setting, for the help."""
     return str(next(setting.default for setting in SETTINGS if setting.name == f"worker.{name}"))
 
 
@@ -76,7 +76,7 @@ def work(
         str | None,
         typer.Option(
             metavar="SPAN",
-            help="After this long a silence its tasks go to other workers: seconds, or 5m.",
+            help="How long it may be silent before its tasks go to other workers: seconds, or 5m.",
             show_default=_default("lease"),
         ),
     ] = None,
@@ -84,7 +84,7 @@ def work(
         str | None,
         typer.Option(
             metavar="SPAN",
-            help="How long tasks may finish once it is to stop: seconds, or 5m.",
+            help="How long its tasks may take to finish once it is to stop: seconds, or 5m.",
             show_default=_default("grace"),
         ),
     ] = None,
@@ -171,7 +171,7 @@ def _tasks(count: int) -> str:
 
 
 def _leave_within(seconds: float, code: int) -> int:
-    """Return the code to leave with, and see to it that the process does.
+    """Return the exit code, and make sure that the process ends.
 
     Its end waits for threads and coroutines, and tasks that were handed back may have left some that cannot be stopped.
     """

@@ -1,4 +1,4 @@
-"""``holdfast workers``: who works, and how much of their leases they have left."""
+"""``holdfast workers``: the workers, and how much of their leases is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.service.worker_list import WorkerList
 @command
 async def workers(
     *,
-    dead: Annotated[bool, typer.Option("--dead", help="Also those that are gone, as long as they are kept.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Also dead workers, as long as they are kept.")] = False,
     stay: Watch = False,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,

@@ -1,7 +1,7 @@
 """The application of the demo: an agent that deploys a service in ten steps. Its workers are ``holdfast worker``.
 
-The model is a script, so that nothing but this machine is needed. All else is what any agent has: tools with their risk
-and their effect, a plan, a budget, an approval, a deadline. What the tools do to the world is a line in the ledger.
+The model is a script, so that the demo needs only this machine. Everything else is as for any agent: tools with their
+risk and their effect, a plan, a budget, an approval, a deadline. A tool's effect on the world is a line in the ledger.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.model.patch import StatePatch
 from holdfast.model.task import JsonValue
 
 LEDGER, PACE = "DEMO_LEDGER", "DEMO_PACE"
-"""Where the world is, and how many times slower than usual it turns: the demo tells its workers in the environment."""
+"""Environment variables for the workers: the ledger's file, and how many times slower than usual the tools are."""
 
 PLAN = {
     "check_status": "Check current status",
@@ -46,8 +46,8 @@ _FILE = Path(os.environ.get(LEDGER, "ledger.txt"))
 _PACE = float(os.environ.get(PACE, "1"))
 _SECONDS = 0.35 * _PACE
 _ANSWER_SECONDS = 3.0 * _PACE
-"""Between the changes and the answer that they are made. Long enough for the kill to come in between, also on a busy
-machine; a take-over has to wait for it, so not longer."""
+"""Seconds between the changes and their answer. Long enough for a kill in between, also on a busy machine. Not longer,
+because a take-over has to wait for it."""
 
 
 async def touch_the_world(step: str, effect_id: str) -> None:
@@ -106,7 +106,7 @@ async def migrate_schema(service: str, version: str, effect_id: str) -> str:
 
 
 async def was_applied(effect_id: str, image: str, replicas: int) -> Happened | Absent:
-    """Ask the world, not the memory of a dead process, whether the changes were made."""
+    """Look into the ledger whether the changes were made."""
     note(_FILE, What.ASKED, "apply_changes", effect_id)
     did = read(_FILE).pids(What.DID, "apply_changes", effect_id)
     return Happened(f"{replicas} replicas of {image} are up") if did else Absent()
@@ -137,7 +137,7 @@ async def switch_traffic(service: str, version: str, effect_id: str) -> str:
 
 
 def observe(name: str, arguments: Mapping[str, JsonValue], result: JsonValue, state: AgentState) -> StatePatch | None:
-    """Turn what a tool brought into the agent's state: its step of the plan is done, and what it said is a fact."""
+    """Put a tool's result into the agent's state: its step of the plan is done, and its answer is a fact."""
     del arguments, state
     if name not in PLAN:
         return None

@@ -42,7 +42,9 @@ def demo(
     keep: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Keep database, ledger and the workers' words in a new folder.", show_default=False
+            metavar="FOLDER",
+            help="Keep the database, the ledger and the workers' output in a new folder.",
+            show_default=False,
         ),
     ] = None,
     pace: Annotated[
@@ -122,7 +124,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """Leave in good order when asked to: workers and folder go first. Ctrl-C is 130, without a traceback."""
+    """Clean up on a signal: end the workers and remove the folder first. Ctrl-C is 130, without a traceback."""
     try:
         with exiting_when_killed():
             yield

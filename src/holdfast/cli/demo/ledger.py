@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class What(StrEnum):
-    """What a line says."""
+    """The kind of a line."""
 
     DID = "did"
     """The world was touched: this is what must not be there twice."""
@@ -35,7 +35,7 @@ class DemoLedger:
     entries: tuple[DemoEntry, ...] = ()
 
     def pids(self, what: What, step: str, effect_id: str | None = None) -> list[int]:
-        """Return the processes of which this is true, in order."""
+        """Return the processes that wrote such lines, in order."""
         return [entry.pid for entry in self._about(what, step) if effect_id in {None, entry.effect_id}]
 
     def effect_ids(self, step: str) -> list[str]:
@@ -53,7 +53,7 @@ def note(file: Path, what: What, step: str, effect_id: str) -> None:
 
 
 def read(file: Path) -> DemoLedger:
-    """Read what is there; nothing as long as there is no file."""
+    """Read the ledger; it is empty as long as there is no file."""
     if not file.exists():
         return DemoLedger()
     lines = file.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""What the demo came to: read back from the store, from the ledger and from the operating system."""
+"""The result of the demo: read back from the store, from the ledger and from the operating system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Touch:
 
     @property
     def count(self) -> int:
-        """How often it happened, whatever the store believes."""
+        """How often it happened, according to the ledger."""
         return len(self.pids)
 
 
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def kills(self) -> int:
-        """How many workers were ended by SIGKILL, as the operating system tells."""
+        """How many workers were ended by SIGKILL, according to the operating system."""
         return sum(member.was_killed for member in self.last.processes)
 
     @property
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def complaints(self) -> list[str]:
-        """What did not hold; nothing, if the demo shows what it promises."""
+        """The promises of the demo that did not hold; empty if all did."""
         return list(self._complaints())
 
     @property

@@ -1,4 +1,4 @@
-"""The demo as a picture: what a run has shown, as an SVG file that needs nothing but itself."""
+"""The demo as a picture: what a run has shown, as an SVG file without any other file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 WIDTH = 100
 
-# Rich's own form names fonts that a reader's browser would fetch from somewhere; this one takes what is there.
+# Rich's own template names fonts that a browser would fetch from the network; this one uses local fonts.
 _FORM = """\
 <svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>

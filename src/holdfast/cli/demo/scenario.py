@@ -22,7 +22,7 @@ DECIDER, NOTE = "the demo's script", "3 of 3 replicas are healthy"
 _PATIENCE = 45.0
 _LOOK_EVERY = 0.08
 _TO_READ, _TO_DECIDE = 0.5, 1.2
-"""Seconds that people get to see what is armed, before the kill; and what is asked, before it is answered."""
+"""Seconds to read: the armed effect before the kill, and the question before its answer."""
 
 
 class Scenario:
@@ -71,7 +71,7 @@ class Scenario:
             if gone is not None or time.monotonic() > give_up:
                 why = f"ended with exit code {gone}" if gone is not None else "did not get on"
                 raise HoldfastError(
-                    f"{worker} of the demo {why}: {self._processes.last_words(worker) or 'it said nothing'}"
+                    f"{worker} of the demo {why}: {self._processes.last_words(worker) or 'it printed nothing'}"
                 )
             await asyncio.sleep(_LOOK_EVERY)
         return now
@@ -83,13 +83,13 @@ class Scenario:
 
 
 def _passed(seconds: float) -> Callable[[Snapshot], bool]:
-    """Return what says that some time has passed."""
+    """Return a condition that is true once some time has passed."""
     until = time.monotonic() + seconds
     return lambda _now: time.monotonic() >= until
 
 
 def _has_reached_the_world(now: Snapshot) -> bool:
-    """Say whether the ledger has the call that the journal has only as an intent."""
+    """Return whether the ledger has the call that the journal has only as an intent."""
     effect = now.effect(FATAL_STEP)
     armed = effect is not None and effect.state is EffectState.ARMED
     return armed and bool(now.world.pids(What.DID, FATAL_STEP))
@@ -100,5 +100,5 @@ def _open(now: Snapshot) -> list[Approval]:
 
 
 def _is_over(now: Snapshot) -> bool:
-    """Say whether nothing more will happen: it ended, or it waits for a person to clear up a doubt."""
+    """Return whether the task ended, or waits for a person to settle a doubt."""
     return now.task.state.is_terminal or any(doubt.decisions for doubt in now.doubts)

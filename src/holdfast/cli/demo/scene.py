@@ -21,7 +21,7 @@ from holdfast.model.effect import Effect, EffectState
 from holdfast.model.worker import WorkerState
 
 ROWS_BESIDE_THE_LOG = 18
-"""What a frame takes of the screen before its first line of log."""
+"""Lines of a frame above the first line of the log."""
 
 _LEASE_WIDTH, _BUDGET_WIDTH = 16, 9
 _METERS = ((Meter.STEPS, "steps", 1), (Meter.LLM_TOKENS, "tokens", 1), (Meter.WALL_TIME_MS, "s", 1000))
@@ -44,7 +44,7 @@ def _title(now: Snapshot) -> Text:
 
 
 def in_one_line(text: Text) -> Text:
-    """Return it cut where the screen ends: a line more would push the first one out."""
+    """Return the text cut at the width of the screen: a wrapped line would push the first one off the screen."""
     cut = text.copy()
     cut.no_wrap, cut.overflow = True, "ellipsis"
     return cut
@@ -69,7 +69,7 @@ def _plan(now: Snapshot) -> Table:
 
 
 def standing(now: Snapshot, name: str) -> tuple[str, str]:
-    """Say where a step stands, and in which colour."""
+    """Return the state of a step, and its colour."""
     effect, approval = now.effect(name), now.approval(name)
     if now.is_completed(name):
         return ("completed, reconciled" if effect is not None and was_in_doubt(effect) else "completed"), GOOD
@@ -93,7 +93,7 @@ def _workers(now: Snapshot) -> Table:
     for member in now.processes:
         grid.add_row(*_worker(now, member))
     if len(now.processes) == 1:
-        grid.add_row(" ")  # the second one gets this row, and nothing has to move
+        grid.add_row(" ")  # a free row for the second worker, so that nothing has to move
     return grid
 
 

@@ -1,4 +1,4 @@
-"""What the store, the ledger and the operating system say of the demo at one moment. All that is shown is read here."""
+"""The demo at one moment, from the store, the ledger and the operating system. All that is shown is read here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Snapshot:
     """One look at everything."""
 
     at: datetime
-    """By the clock the store goes by."""
+    """By the store's clock."""
     task: Task
     steps: tuple[Step, ...]
     effects: tuple[Effect, ...]
@@ -49,7 +49,7 @@ class Snapshot:
         return next((step for step in self.steps if step.kind == "tool" and _tool(step.key) == name), None)
 
     def effect(self, name: str) -> Effect | None:
-        """Return the record of a tool's effect; those that may be repeated have none."""
+        """Return the record of a tool's effect; effects that may be repeated have none."""
         return next((effect for effect in self.effects if _tool(effect.step_key) == name), None)
 
     def effect_id(self, name: str) -> str | None:
@@ -58,12 +58,12 @@ class Snapshot:
         return next(iter(self.world.effect_ids(name)), None) if effect is None else effect.effect_id
 
     def is_completed(self, name: str) -> bool:
-        """Say whether the journal has the result of a tool's call."""
+        """Return whether the journal has the result of a tool's call."""
         step = self.step(name)
         return step is not None and step.state is StepState.COMPLETED
 
     def is_current(self, name: str) -> bool:
-        """Say whether the agent is at this step of its plan."""
+        """Return whether the agent is at this step of its plan."""
         return self.state.current_step == PLAN[name] and PLAN[name] not in self.state.completed_steps
 
     def approval(self, name: str) -> Approval | None:

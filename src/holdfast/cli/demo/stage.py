@@ -1,4 +1,4 @@
-"""What people see while the demo goes on: a live picture in a terminal, line by line anywhere else."""
+"""What people see while the demo runs: a live picture in a terminal, line by line anywhere else."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FEWEST_LINES = 3
 
 
 class DemoStage:
-    """Shows every snapshot it is given, and tells what is new in it."""
+    """Shows every snapshot, and logs what is new in it."""
 
     def __init__(self, console: Console) -> None:
-        """Show it on this console, within ``with``."""
+        """Use this console, within ``with``."""
         self._console = console
-        self._told: dict[str, Text] = {}
+        self._log: dict[str, Text] = {}
         self._now: Snapshot | None = None
         self._live: Live | None = None
         if console.is_terminal and not console.quiet:
@@ -55,14 +55,14 @@ class DemoStage:
     @property
     def log(self) -> list[Text]:
         """Every line of the log so far."""
-        return list(self._told.values())
+        return list(self._log.values())
 
     def show(self, now: Snapshot) -> None:
         """Show this moment."""
         self._now = now
         for event in tell(now):
-            if event.key not in self._told:
-                self._told[event.key] = line = _line(event, now)
+            if event.key not in self._log:
+                self._log[event.key] = line = _line(event, now)
                 if self._live is None:
                     self._console.print(line)
 

@@ -28,7 +28,7 @@ class StoryEvent:
 
 
 def tell(now: Snapshot) -> list[StoryEvent]:
-    """Return all that has happened, in the order of its times; what has none of its own happened just now."""
+    """Return all events in the order of their times; an event without a time gets the current one."""
     return sorted((*_moves(now), *_deaths(now), *_plan(now), *_steps(now), *_doubt(now), *_approvals(now)), key=_at)
 
 
@@ -106,7 +106,7 @@ def _steps(now: Snapshot) -> Iterator[StoryEvent]:
 
 
 def _doubt(now: Snapshot) -> Iterator[StoryEvent]:
-    """Tell the life of the effect during which the kill comes."""
+    """Yield the events of the effect during which the kill comes."""
     number, effect = STEPS.index(FATAL_STEP) + 1, now.effect(FATAL_STEP)
     if effect is None:
         return

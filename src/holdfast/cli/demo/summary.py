@@ -37,7 +37,7 @@ def proof(outcome: Outcome) -> Table:
 
 
 def verdict(outcome: Outcome) -> Iterator[RenderableType]:
-    """Say what it came to, in two or three lines, or what did not hold."""
+    """Yield the result in two or three lines, or what did not hold."""
     task = outcome.last.task
     if not outcome.is_good:
         yield Text(f"The demo does not show what it promises: the task is {task.state}.", BAD)
@@ -53,7 +53,7 @@ def verdict(outcome: Outcome) -> Iterator[RenderableType]:
 
 
 def commands(outcome: Outcome, url: str) -> Iterator[Text]:
-    """Say how to look at what is left. Not to be wrapped: these lines are copied."""
+    """Yield the commands to look at what is left. They must not be wrapped: users copy them."""
     yield Text("Look around:", "bold")
     for command in ("show", "history", "state"):
         yield Text(f"  {own_command()} {command} {outcome.last.task.id} --database-url {without_password(url)}")

@@ -14,7 +14,7 @@ from typing import Self
 from holdfast.cli.demo.application import LEDGER, PACE
 
 SIGKILLED = 1 if os.name == "nt" else -9
-"""How a process ends that was killed; Windows has no signals, and calls it exit code 1."""
+"""The exit code of a killed process; Windows has no signals, and uses 1."""
 
 _TO_LEAVE = 20.0
 
@@ -30,22 +30,22 @@ class DemoWorker:
 
     @property
     def was_killed(self) -> bool:
-        """Whether it was ended by SIGKILL, in the middle of whatever it did."""
+        """Whether it was ended by SIGKILL."""
         return self.exit_code == SIGKILLED
 
 
 class DemoWorkers:
-    """Starts workers of one queue; whatever happens, they are gone after the block."""
+    """Starts workers of one queue; they are always gone after the block."""
 
     def __init__(self, url: str, folder: Path, *, queue: str, lease: float, pace: float) -> None:
-        """``folder`` takes the ledger, and what the workers say."""
+        """``folder`` holds the ledger and the workers' output."""
         self._url, self._folder = url, folder
         self._queue, self._lease, self._pace = queue, lease, pace
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Begin without anybody."""
+        """Begin without workers."""
         return self
 
     def __exit__(
@@ -60,12 +60,12 @@ class DemoWorkers:
 
     @property
     def ledger(self) -> Path:
-        """The file in which the workers' tools leave their lines."""
+        """The file to which the workers' tools add their lines."""
         return self._folder / "ledger.txt"
 
     @property
     def members(self) -> tuple[DemoWorker, ...]:
-        """Everybody who was ever started, in order."""
+        """All workers that were ever started, in order."""
         return tuple(DemoWorker(label, process.pid, process.poll()) for label, process in self._processes.items())
 
     def start(self) -> str:
@@ -82,18 +82,18 @@ class DemoWorkers:
         return label
 
     def kill(self, label: str) -> None:
-        """End it the hard way: it gets no chance to do or say anything."""
+        """Kill it with SIGKILL: it gets no chance to clean up."""
         self._processes[label].kill()
         self._processes[label].wait()
 
     def dismiss(self, label: str) -> None:
-        """Ask it to leave, and wait until it has; one that does not is killed with the end of the block."""
+        """Ask it to stop, and wait for that; a worker that does not is killed at the end of the block."""
         self._processes[label].terminate()
         with suppress(subprocess.TimeoutExpired):
             self._processes[label].wait(_TO_LEAVE)
 
     def last_words(self, label: str) -> str:
-        """Return what it has said on stderr: nothing, unless something is wrong."""
+        """Return its output: empty unless something is wrong."""
         return self._said(label).read_text(encoding="utf-8", errors="replace").strip()
 
     def _said(self, label: str) -> Path:

@@ -27,24 +27,24 @@ _HEAD = 2
 _FRAME = 2
 """Lines of a section beside its rows: an empty one, and its head."""
 _LEAST = 2
-"""Lines that a section with so many gets even on a small screen."""
+"""Lines that every section gets even on a small screen, if it has so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
     columns: Sequence[str]
     flexible: Collection[str]
-    """Those of the columns that are cut first."""
+    """The columns that are cut first."""
     rows: Sequence[Sequence[str | Text]]
     unseen: int = 0
     """How many more there are than were read."""
     whole: str | None = None
-    """The column of what to type: it is never cut, as half a command is of no use."""
+    """The column with a command: it is never cut, because half a command is useless."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """The board; how many lines a row takes is known only when it is drawn, with the width there is."""
+    """The board. The number of lines of a row depends on the width, which is known only when it is drawn."""
 
     head: Sequence[RenderableType]
     sections: Sequence[_Section]
@@ -99,7 +99,7 @@ def _sections(board: Board) -> Iterator[_Section]:
         columns: tuple[str, ...] = ("running", "task", "input", "step", "for")
         yield _Section(columns, {"task", "input", "step"}, _running(board), max(0, unseen))
     if board.approvals or board.doubts:
-        # What people are asked about effects counts among the open approvals, too.
+        # Questions about effects in doubt are counted among the open approvals, too.
         unseen = board.summary.open_approvals - len(board.approvals) - len(board.doubts)
         columns = ("waits for you", "task", "asked", "type")
         yield _Section(columns, {"waits for you", "type"}, _decisions(board), max(0, unseen), whole="type")
@@ -124,7 +124,7 @@ def _running(board: Board) -> list[list[str | Text]]:
     rows: list[list[str | Text]] = []
     for task in board.running:
         step = board.doing.get(task.id)
-        # Between two steps the newest line is that of one which is over: what runs then is the task's own code.
+        # Between two steps the newest line is of a finished step: then the task's own code runs.
         shown = step is not None and bool(visible([step])) and step.finished_at is None
         since = step.started_at if shown and step is not None else task.started_at
         rows.append(

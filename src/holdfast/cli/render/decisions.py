@@ -27,11 +27,11 @@ APPROVAL_COLUMNS = (
 DOUBT_COLUMNS = ("id", "task", "step", "state", "arguments", "since", "decisions", "then", "question")
 
 _EXACT = frozenset({"asks", "arguments", "in ASCII"})
-"""What is decided about: it is broken where the line ends, and not at blanks."""
+"""Fields that a person decides about: they are broken where the line ends, not at blanks."""
 
 _WIDE = 200
 _WHOLE = 100_000
-"""A person who agrees to something is shown all of it, and where that is more than anyone could read, how much more."""
+"""A person who decides sees the whole text; beyond this many characters, how many more there are."""
 
 
 def approval_rows(approvals: Sequence[Approval], now: datetime) -> list[list[str]]:
@@ -139,7 +139,7 @@ def doubt_page(doubt: Doubt, now: datetime, *decisions: Decision) -> RenderableT
 
 
 def still_finding_out(doubt: Doubt, now: datetime) -> str:
-    """Say what a doubt waits for that is not a person's yet."""
+    """Return what a doubt waits for before a person can decide."""
     if (then := next_look(doubt, now)) is not None:
         return f"the call may still arrive; {counted_down(then, now)}"
     return "a worker is finding out by itself; if it cannot, it will ask"

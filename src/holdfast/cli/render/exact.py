@@ -13,7 +13,7 @@ from holdfast.model.task import JsonValue
 
 _READABLE = 10
 _NEAR = 12
-"""Characters before the end of a line among which a better place to break it is looked for."""
+"""How many characters before the end of a line a better place for a break may be."""
 
 
 class Exact:
@@ -33,7 +33,7 @@ class Exact:
                 yield Segment.line()
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Say how wide it would like to be."""
+        """Return its smallest and largest width."""
         widest = max(map(cell_len, self._text.split("\n")))
         return Measurement(min(widest, _READABLE), widest).with_maximum(options.max_width)
 
@@ -41,10 +41,10 @@ class Exact:
 def fold(line: str, width: int) -> list[str]:
     """Break a line into parts that fit. No part begins or ends with a blank, which could not be seen there.
 
-    Where a line cannot be broken but at a blank, the blank is written out.
+    Where a line can only be broken at a blank, the blank is written as an escape.
     """
     parts: list[str] = []
-    while len(line) > 2 * width or cell_len(line) > width:  # what is long is not measured to its end each time
+    while len(line) > 2 * width or cell_len(line) > width:  # a long line is not measured to its end each time
         most = _most(line, width)
         near = range(most, max(0, most - _NEAR), -1)
         end = next((at for at in near if " " not in line[at - 1 : at + 1]), None)
@@ -83,5 +83,5 @@ def in_ascii(data: JsonValue, longest: int) -> str:
 
 
 def cut_aloud(text: str, longest: int) -> str:
-    """Return a text that is not much longer than this, and say how much is missing."""
+    """Return a text that is not much longer than this, with how much is missing."""
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest:,} more characters)"

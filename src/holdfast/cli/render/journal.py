@@ -21,7 +21,7 @@ from holdfast.service.identify import short
 from holdfast.service.step_names import number_of
 
 FLEXIBLE = frozenset({"step", "output"})
-"""Those of the columns that are cut first."""
+"""The columns that are cut first."""
 
 _COLUMNS = ("#", "", "step", "kind", "state", "tries", "effect", "took", "ended")
 _LONGEST = 10_000
@@ -34,7 +34,7 @@ def current(steps: Sequence[Step]) -> list[Step]:
 
 
 def columns(*, output: bool) -> tuple[str, ...]:
-    """Return the heads of the columns; with ``output`` that takes the place of what says when."""
+    """Return the heads of the columns; with ``output`` that column replaces the times."""
     return (*_COLUMNS[:5], "output") if output else _COLUMNS
 
 

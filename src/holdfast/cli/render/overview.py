@@ -93,7 +93,7 @@ def _head(seen: Overview) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Framed:
-    """Something in a frame, where a person sees it; as it is, where a program reads."""
+    """Something in a frame on a terminal; without one elsewhere."""
 
     inside: RenderableType
     style: str
@@ -199,7 +199,7 @@ def _decisions(seen: Overview) -> RenderableType | None:
             lines.append((Text(), Exact(exact_json(approval.arguments, _WIDE), "dim")))
     for doubt in seen.doubts:
         words = f"{doubt.effect.step_key}: {doubt.effect.state}"
-        is_new = doubt.effect.note and doubt.effect.note not in seen.situation.why  # which stands at the top already
+        is_new = doubt.effect.note and doubt.effect.note not in seen.situation.why  # which is at the top already
         note = f"  {doubt.effect.note}" if is_new else ""
         lines.append((Text("!", "red"), Text.assemble(safe(words), (safe(note), "dim"))))
         lines.append((Text(), Exact(exact_json(doubt.arguments, _WIDE), "dim")))
@@ -207,7 +207,7 @@ def _decisions(seen: Overview) -> RenderableType | None:
 
 
 def _marked(lines: Iterable[tuple[Text, RenderableType]]) -> RenderableType:
-    """Return lines behind their marks; what is too long for one goes on below its beginning, not below the mark."""
+    """Return lines behind their marks; a long line is wrapped below its own beginning, not below the mark."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
     for mark, words in lines:
@@ -257,7 +257,7 @@ def _timing(seen: Overview, step: Step) -> str:
 
 
 def _budget(seen: Overview) -> RenderableType | None:
-    """Return the budget of a task that has one, or that used what costs; time alone passes for every task."""
+    """Return the budget of a task that has one, or that used more than time: time passes for every task."""
     lines = seen.budget.lines.items()
     is_used = any(line.limit is not None or (line.spent and meter is not Meter.WALL_TIME_MS) for meter, line in lines)
     return budget_grid(seen.budget) if is_used else None
@@ -281,7 +281,7 @@ def _errors(seen: Overview) -> RenderableType | None:
     lines = [
         Text.assemble((f"  {key}  ", "red"), safe(cut(_error(failure), _WIDE)))
         for key, failure in failures[-3:]
-        if failure.message not in seen.situation.why  # which stands at the top already
+        if failure.message not in seen.situation.why  # which is at the top already
     ]
     if seen.task.error is not None:
         failure = Failure.from_json(seen.task.error)
@@ -304,9 +304,9 @@ def _happened(seen: Overview) -> RenderableType | None:
         )
         for move in seen.history
     ]
-    moments += [(event.at, Text(safe(f"reported: {told_in_words(event.payload)}"))) for event in seen.events]
+    moments += [(event.at, Text(safe(f"reported: {event_in_words(event.payload)}"))) for event in seen.events]
     moments += [
-        (message.at, Text(safe(f"{_speaker(message)} said: {told_in_words(message.payload)}")))
+        (message.at, Text(safe(f"{_speaker(message)} said: {event_in_words(message.payload)}")))
         for message in seen.messages
     ]
     moments.sort(key=lambda moment: moment[0])
@@ -323,8 +323,8 @@ def _speaker(message: Event) -> str:
     return str(message.payload.get("by", message.actor)) if isinstance(message.payload, dict) else message.actor
 
 
-def told_in_words(payload: JsonValue) -> str:
-    """Return what an event says: the words of a model or of a report of progress, or whatever it holds."""
+def event_in_words(payload: JsonValue) -> str:
+    """Return an event as text: the words of a model or of a report of progress, or its payload."""
     match payload:
         case {"kind": "transition", "machine": str(machine), "from": came_from, "to": str(to), "reason": reason}:
             why = f": {reason}" if reason else ""

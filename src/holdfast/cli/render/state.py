@@ -1,4 +1,4 @@
-"""An agent's state, for people; how it came about, and what changed in it."""
+"""An agent's state, for people; its history, and what changed in it."""
 
 from __future__ import annotations
 

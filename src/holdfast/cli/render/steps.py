@@ -11,7 +11,7 @@ from holdfast.model.step import Step, StepState
 from holdfast.service.step_names import shown_name
 
 _HIDDEN = frozenset({"attempt", "accepted", "fork", "progress", "now", "draw"})
-"""Kinds of lines that say nothing that is not shown elsewhere."""
+"""Kinds of lines whose content is shown elsewhere."""
 
 _MARKS = {StepState.COMPLETED: "✓", StepState.RUNNING: "▶", StepState.FAILED: "✗", StepState.PENDING: "…"}
 
@@ -34,7 +34,7 @@ def mark_of(step: Step) -> str:
 def waits_how(step: Step, in_doubt: Collection[str]) -> str:
     """Return what a pending step does at its time: ``in_doubt`` are the ids of effects whose outcome is unknown."""
     if step.effect_id in in_doubt:
-        return "settles"  # and is looked into then: it is not called again
+        return "settles"  # then it is checked: it is not called again
     return "again" if step.error else "until"
 
 

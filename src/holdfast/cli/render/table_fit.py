@@ -1,4 +1,4 @@
-"""Tables that fit: where there is too little room, whole columns go, in a fixed order, before what matters is cut."""
+"""Tables that fit: with too little room, whole columns are left out, in a fixed order, before important text is cut."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ ORDER: Final = (
     *("oldest ready", "review", "delayed", "waiting", "kind", "risk", "queue", "holds", "lease", "said", "source"),
     *("ended", "submitted", "by", "when", "outcome", "took", "for", "input", "asked", "task", "why"),
 )
-"""What people can do without, and miss less the earlier it stands here. A column that is not named stays."""
+"""Columns that may be left out, the least important first. A column that is not named stays."""
 
 _READABLE: Final = 10
-"""Columns of a terminal that a text needs to tell something."""
+"""Columns of a terminal that a text needs to be readable."""
 _BROKEN: Final = 18
-"""What a command needs on two lines."""
+"""Columns of a terminal that a command needs on two lines."""
 _TELLING: Final = 32
-"""What the main column of a table should have, on a terminal of the usual width; on others, the same share."""
+"""Width of the main column on a terminal of the usual width; on others, the same share."""
 _USUAL: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class WantedWidth:
-    """What a column would like to have."""
+    """The width that a column asks for."""
 
     name: str
     width: int
-    """With which nothing of it is cut."""
+    """The width at which nothing is cut."""
     gives_way: bool = False
-    """Whether it may have less."""
+    """Whether it may get less."""
     is_whole: bool = False
-    """Whether what it says is broken into lines then, rather than cut: that is for when nothing else helps."""
+    """Whether its text is then wrapped instead of cut: only when nothing else helps."""
     is_empty: bool = False
-    """Whether no row says anything in it."""
+    """Whether it is empty in every row."""
 
 
 def fit(wishes: Sequence[WantedWidth], width: int, gap: int = 2) -> dict[str, int]:
     """Return the widths of the columns that are shown, ``gap`` apart; those that are missing are left out.
 
-    First go those that are empty, but only where there is too little room: wide tables look alike. Then the others in
-    their ``ORDER``, until those that give way can still be read.
+    Empty columns are left out first, but only where there is too little room, so that wide tables look alike. Then the
+    others in their ``ORDER``, until the columns that give way are readable.
     """
     main = _main(wishes)
     kept = list(wishes)
@@ -71,7 +71,7 @@ def fit(wishes: Sequence[WantedWidth], width: int, gap: int = 2) -> dict[str, in
 
 
 def share(asked: Sequence[int], room: int, least: Sequence[int]) -> list[int]:
-    """Share something out: everybody the least they need, then one by one to those who want more."""
+    """Divide the room: each gets the least it needs, then the rest goes one by one to those that asked for more."""
     given = [min(wanted, needed) for wanted, needed in zip(asked, least, strict=True)]
     left = room - sum(given)
     while left > 0 and given != list(asked):
@@ -116,7 +116,7 @@ def _head(column: Column) -> Text:
 
 
 def _cells(column: Column) -> list[RenderableType]:
-    """Return the cells of a column; one that says everything breaks also those that are made to be cut."""
+    """Return the cells of a column; a column that is never cut wraps also cells that are made to be cut."""
     cells = list(column.cells)
     if column.overflow == "fold":
         for index, cell in enumerate(cells):
@@ -127,7 +127,7 @@ def _cells(column: Column) -> list[RenderableType]:
 
 
 def _main(wishes: Sequence[WantedWidth]) -> WantedWidth | None:
-    """Return what a table is about: of the columns that give way the first that is missed most. It always stays."""
+    """Return the main column: of the columns that give way, the most important one. It always stays."""
     giving = [wish for wish in wishes if wish.gives_way and not wish.is_empty]
     return max(giving, key=lambda wish: _place(wish.name), default=None)
 
@@ -141,7 +141,7 @@ def _place(name: str) -> int:
 
 
 def _least(wish: WantedWidth, main: WantedWidth | None, width: int, *, narrow: bool = False) -> int:
-    """Return what a column needs; with ``narrow`` also those that say everything make do with several lines."""
+    """Return the width a column needs; with ``narrow`` a column that is never cut is wrapped."""
     if wish is main:
         return min(wish.width, _TELLING, _TELLING * width // _USUAL)
     if wish.is_whole and wish.gives_way:

@@ -68,12 +68,12 @@ def safe(text: str) -> str:
 
 
 def who(actor: str) -> str:
-    """Return who did something: a worker by the end of its id, anybody else by name."""
+    """Return who did something: a worker by the end of its id, others by name."""
     return f"worker {short(actor)}" if _ID.fullmatch(actor) else safe(actor)
 
 
 def input_of(task: Task, longest: int = _LONGEST) -> str:
-    """Return what a task was asked to do: its arguments, as one would write them."""
+    """Return what a task was asked to do: its arguments, as a caller would write them."""
     match plain_input(task.user_input):
         case None:
             return ""
@@ -113,7 +113,7 @@ def meter_name(meter: Meter) -> str:
 
 
 def amount(meter: Meter, number: int) -> str:
-    """Return an amount in the unit people think in."""
+    """Return an amount in a readable unit."""
     match meter:
         case Meter.WALL_TIME_MS:
             return span(number / 1000)
@@ -138,6 +138,6 @@ def bar(meter: Meter, line: MeterLine) -> Text:
 
 
 def counted_down(upcoming: Upcoming, now: datetime) -> str:
-    """Say what happens by itself, in how long, and at what time."""
+    """Return what happens by itself, in how long, and at what time."""
     when = f"{age(upcoming.at, now)}, at {local(upcoming.at, now)}" if upcoming.at > now else "now"
     return f"{upcoming.what} {when}"

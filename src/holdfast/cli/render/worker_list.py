@@ -17,7 +17,7 @@ from holdfast.service.worker_list import ListedWorker, WorkerList
 QUEUE_COLUMNS = ("queue", "ready", "delayed", "running", "waiting", "review", "oldest ready")
 WORKER_COLUMNS = ("id", "worker", "state", "lease", "holds", "process", "queues")
 FLEXIBLE = frozenset({"worker", "process", "queues"})
-"""Those of the columns that are cut first."""
+"""The columns that are cut first."""
 
 _BAR = 8
 _LOW = 1 / 3
@@ -53,7 +53,7 @@ def worker_rows(workers: WorkerList) -> list[list[str | Text]]:
 
 
 def standing(member: ListedWorker) -> Text:
-    """Return whether a worker lives, as far as anybody knows."""
+    """Return the state of a worker, as far as the store knows it."""
     return Text("silent", "bold red") if member.is_silent else state_text(member.worker.state)
 
 
@@ -70,7 +70,7 @@ def lease_bar(member: ListedWorker) -> Text:
 
 
 def holding(member: ListedWorker) -> str:
-    """Return how many tasks a worker works on, of how many it takes; who they are if it is full, and who only waits."""
+    """Return how many tasks a worker works on, of how many it takes; their names if it is full; how many only wait."""
     concurrency = member.worker.details.get("concurrency")
     working = member.held - member.resting
     parts = [f"{working} of {concurrency}" if concurrency else str(working)]
@@ -89,5 +89,5 @@ def process(member: ListedWorker) -> str:
 
 
 def number(count: int) -> Text:
-    """Return a count; one of nothing steps back."""
+    """Return a count; a zero is dimmed."""
     return Text(f"{count:,}", "" if count else "dim", justify="right")

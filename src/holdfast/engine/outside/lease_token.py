@@ -68,7 +68,7 @@ def checked_seconds(seconds: float) -> float:
     """Refuse a lease too short to renew, or too long to notice that the agent is gone. Raises InvalidValue."""
     if not SHORTEST <= seconds <= LONGEST:
         raise InvalidValue(
-            f"a lease of {seconds:g} seconds makes no sense; choose {SHORTEST:g} to {LONGEST:g}, and renew it with "
+            f"a lease of {seconds:g} seconds is out of range; choose {SHORTEST:g} to {LONGEST:g}, and renew it with "
             "report_progress while you work"
         )
     return float(seconds)

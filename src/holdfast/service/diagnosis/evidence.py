@@ -27,7 +27,7 @@ class NamedApplication:
     target: str
     """Where it should be: module:attribute."""
     error: str | None = None
-    """Why there is none."""
+    """Why it could not be imported."""
     not_imported: str | None = None
     """Why it was not even tried: to import a module is to run its code."""
     url: str | None = None

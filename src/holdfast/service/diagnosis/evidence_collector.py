@@ -29,7 +29,7 @@ from holdfast.settings import is_postgres
 from holdfast.store.url import make_store
 
 _MOST = 1_000
-"""Tasks, approvals and doubts that are looked at one by one. Where there are more, the findings say so."""
+"""Tasks, approvals and doubts that are looked at one by one. Where there are more, the findings show it."""
 
 _EXTRAS: Final = {
     "postgres": "psycopg",

@@ -113,7 +113,7 @@ def check_suspects(seen: Inside) -> Iterator[Finding]:
             Level.WARNING,
             f"{counted(seen.poisoned, 'task', at_least='failed' in seen.cut)} set aside as poison: workers died of "
             "them, or their code does not let itself be stopped",
-            "holdfast list --state failed, then `holdfast show`, and `holdfast resume` once it is mended",
+            "holdfast list --state failed, then `holdfast show`, and `holdfast resume` once it is fixed",
         )
 
 

@@ -39,7 +39,7 @@ async def store(
 ) -> None:
     """Store a fact from a source, and print its id.
 
-    Another value supersedes what the same source said before, and is in conflict with what other sources say.
+    Another value supersedes an earlier one of the same source, and is in conflict with values of other sources.
     """
     read, who, span = read_value(value, as_text=as_text), user(source), read_half_life(half_life)
     async with opened(database_url) as service:
@@ -76,7 +76,7 @@ async def relate(
 async def verify(fact: FactId, *, by: By = None, as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
     """Vouch for a fact, and settle a conflict.
 
-    It is as good as new, and whatever else was said about its subject is superseded.
+    Its age is reset, and all other facts about the same attribute are superseded.
     """
     who = user(by)
     async with opened(database_url) as service:

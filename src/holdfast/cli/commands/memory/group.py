@@ -10,7 +10,7 @@ from holdfast.cli.commands.memory.transfer import export, import_facts
 
 memory = typer.Typer(
     name="memory",
-    help="What is known beyond one task: facts, who said them, how sure one may be.",
+    help="What is known beyond one task: facts, with their sources and confidence.",
     no_args_is_help=True,
 )
 

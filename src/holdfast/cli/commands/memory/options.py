@@ -12,9 +12,11 @@ from holdfast.cli.times import read_span
 from holdfast.service.service import HalfLife
 
 Entity: TypeAlias = Annotated[
-    str, typer.Argument(metavar="ENTITY", help="Whom or what it is about.", show_default=False)
+    str, typer.Argument(metavar="ENTITY", help="The person or thing it is about.", show_default=False)
 ]
-Attribute: TypeAlias = Annotated[str, typer.Argument(metavar="ATTRIBUTE", help="What about it.", show_default=False)]
+Attribute: TypeAlias = Annotated[
+    str, typer.Argument(metavar="ATTRIBUTE", help="Which property of it.", show_default=False)
+]
 FactId: TypeAlias = Annotated[
     str, typer.Argument(metavar="FACT", help="Its id; a few characters of its beginning or end will do.")
 ]
@@ -23,7 +25,7 @@ Source: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Who says so; by default the setting `user`, then you.",
+        help="The source of the fact; by default the setting `user`, then you.",
         show_default=False,
         callback=not_empty,
     ),
@@ -40,7 +42,7 @@ HalfLifeSpan: TypeAlias = Annotated[
 
 
 def read_half_life(given: str | None) -> HalfLife:
-    """Read a half-life; without one the memory's own counts."""
+    """Read a half-life; without one the memory's default is used."""
     if given is None:
         return "default"
     if given.strip().lower() == "never":

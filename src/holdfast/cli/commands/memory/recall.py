@@ -27,7 +27,7 @@ async def recall(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List what stands about an entity, what one may be surest of first."""
+    """List the current facts about an entity, those with the highest confidence first."""
     async with opened(database_url) as service:
         found, now = await service.memory.recall(entity, attribute, limit=limit), await service.now()
     about = entity if attribute is None else f"{entity}, {attribute}"
@@ -42,7 +42,7 @@ async def search(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List the facts with words of a text, those with the most of them first."""
+    """List the facts that contain words of a text, those with the most of them first."""
     async with opened(database_url) as service:
         found, now = await service.memory.search(text, limit=limit), await service.now()
     print_facts(found, now, empty="no fact has any of these words", as_json=as_json)
@@ -52,14 +52,14 @@ async def search(
 async def history(
     entity: Entity, attribute: Attribute, *, as_json: AsJson = False, database_url: DatabaseUrl = None
 ) -> None:
-    """List all that was ever said about an attribute, oldest first."""
+    """List all facts that were ever stored about an attribute, oldest first."""
     async with opened(database_url) as service:
         found, now = await service.memory.history(entity, attribute), await service.now()
     if as_json:
         print_json(dict(listed("facts", [fact_form(fact) for fact in found])))
         return
     rows = [[*row(fact, now), short(fact.superseded_by) if fact.superseded_by else ""] for fact in found]
-    empty = f"nothing was ever said about {safe(entity)}, {safe(attribute)}"
+    empty = f"no fact was ever stored about {safe(entity)}, {safe(attribute)}"
     print_table((*COLUMNS, "superseded by"), rows, empty=empty, flexible=FLEXIBLE)
 
 
@@ -73,7 +73,7 @@ async def conflicts(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """List where sources do not agree. `holdfast memory verify` settles it."""
+    """List facts on which sources do not agree. `holdfast memory verify` settles a conflict."""
     async with opened(database_url) as service:
         found, now = await service.memory.conflicts(entity, limit=limit), await service.now()
     if as_json:

@@ -23,7 +23,7 @@ _AROUND_A_VALUE = 3
 @command
 async def export(*, as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
     """Print all facts as one JSON document, superseded ones included."""
-    del as_json  # it is one, either way
+    del as_json  # the output is JSON in any case
     async with opened(database_url) as service:
         document = await service.memory.export()
     print_json(document)
@@ -38,9 +38,9 @@ async def import_facts(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Bring in the facts of an exported document.
+    """Import the facts of an exported document.
 
-    Those that are known stay as they are, so it can be repeated.
+    Facts that are known stay as they are, so it can be repeated.
     """
     document = _read(file)
     async with opened(database_url) as service:
@@ -58,5 +58,5 @@ def _read(file: str) -> JsonValue:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise InvalidValue(f"{file} cannot be read: {error.strerror}; name a file, or - for stdin") from None
-    # Of any size: the facts in it, and not the whole, are what is stored.
+    # Of any size: the limits hold for each fact, not for the whole document.
     return parse(data, limits=Limits(max_bytes=sys.maxsize), name=file, wrapping=_AROUND_A_VALUE)

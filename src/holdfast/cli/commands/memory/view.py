@@ -20,7 +20,7 @@ FLEXIBLE = ("value", "entity", "attribute", "source")
 
 
 def print_facts(facts: Sequence[MemoryFact], now: datetime, *, empty: str, as_json: bool) -> None:
-    """Print facts in the order given; how sure one may be of them is what is left of their confidence now."""
+    """Print facts in the order given, with the confidence that is left of each now."""
     if as_json:
         print_json(dict(listed("facts", [fact_form(fact) for fact in facts])))
     else:
@@ -28,7 +28,7 @@ def print_facts(facts: Sequence[MemoryFact], now: datetime, *, empty: str, as_js
 
 
 def print_fact(fact: MemoryFact, *, as_json: bool) -> None:
-    """Print a fact that was just changed: its id, for what comes next."""
+    """Print a fact that was just changed: only its id, unless as JSON."""
     if as_json:
         print_json(fact_form(fact))
     else:
