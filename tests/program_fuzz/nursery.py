@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from holdfast import Holdfast, StateStore, StoreBusy, make_store
+from holdfast import Holdfast, StateStore, StoreBusy, StoreUnavailable, make_store
 from holdfast.engine.effects import once_step
 from holdfast.engine.steps import suspension
 from holdfast.engine.worker import worker
@@ -34,10 +34,14 @@ from tests.program_fuzz.grammar import Case, Fault, case_from_json
 from tests.program_fuzz.interpreter import Interpreter
 from tests.program_fuzz.judge import judge
 from tests.program_fuzz.office import Office
+from tests.program_fuzz.outage import persist, take_away
 from tests.program_fuzz.records import Records
 
 PACE = 0.1
 LEASE = 2.0
+OUTSIDE_LEASE = 1.0
+AWAY = 1.2
+"""Seconds that the database is away."""
 FROZEN = 1.5 * LEASE
 """Seconds that a stopped worker stays so: its lease is over then, and whether it is decides no verdict."""
 
@@ -60,6 +64,7 @@ class Nursery:
     def run(self) -> list[str]:
         """Have lives follow each other until the office says that all is over; return what was wrong."""
         office = fork(self._attend)
+        outage = fork(self._take_away) if self.case.away else None
         workers: dict[int, float | None] = {}
         lives, version = 0, 1
         give_up_at = time.monotonic() + HANGS
@@ -75,7 +80,7 @@ class Nursery:
                     return [f"it hangs after {lives} lives"]
                 time.sleep(0.01)
         finally:
-            for pid in [*workers, office]:
+            for pid in [*workers, office, *([outage] if outage else [])]:
                 end(pid)
         verdict = self.folder / "verdict.json"
         return json.loads(verdict.read_text()) if ended == 1 and verdict.exists() else ["the office failed"]
@@ -117,13 +122,14 @@ class Nursery:
         hold = Holdfast(self.url)
         Interpreter(self.case, records, hold, pace=PACE)
         async with hold:
-            office = Office(self.case, records, hold, hold.store)
+            office = Office(self.case, records, hold, hold.store, OUTSIDE_LEASE)
             await hold.transaction(create_table)
             office.root = (await hold.submit("main")).id
             records.write("ready", "")
             while not await self._attend_once(office):  # noqa: ASYNC110 - it looks at what other processes do
                 await asyncio.sleep(0.05)
-            wrong = list(judge(await evidence_of(self.case, records, office, hold)))
+            evidence = await persist(lambda: evidence_of(self.case, records, office, hold))
+            wrong = list(judge(evidence))
         (self.folder / "verdict.json").write_text(json.dumps(wrong))
 
     async def _attend_once(self, office: Office) -> bool:
@@ -131,6 +137,15 @@ class Nursery:
             return await office.attend()
         except StoreBusy:  # a process that was frozen in the middle of a transaction keeps everybody out of a file
             return False
+        except StoreUnavailable:  # the database is away
+            return False
+
+    async def _take_away(self) -> None:
+        records = Records(self.folder / "records.jsonl")
+        while not records.count("ready", "") or records.size() < self.case.away:  # noqa: ASYNC110 - others write them
+            await asyncio.sleep(0.01)
+        records.write("away", "")
+        take_away(self.url, AWAY)
 
 
 class Strike:
