@@ -40,6 +40,8 @@ from tests.program_fuzz.records import Records
 PACE = 0.1
 LEASE = 2.0
 OUTSIDE_LEASE = 1.0
+LONGEST = 8 * HANGS
+"""Seconds that a case may take. One in which nothing happens any more is given up after ``HANGS``."""
 AWAY = 1.2
 """Seconds that the database is away."""
 FROZEN = 1.5 * LEASE
@@ -67,7 +69,7 @@ class Nursery:
         outage = fork(self._take_away) if self.case.away else None
         workers: dict[int, float | None] = {}
         lives, version = 0, 1
-        give_up_at = time.monotonic() + HANGS
+        size, give_up_at = 0, time.monotonic() + HANGS
         try:
             while not (ended := reap(office)):
                 if not any(thaw_at is None for thaw_at in workers.values()):
@@ -76,6 +78,8 @@ class Nursery:
                     workers[fork(lambda fault=fault, version=version: self._work(fault, version))] = None  # type: ignore[misc]
                     version = 2 if fault is not None and fault.deploy else version
                 self._look_after(workers)
+                if (now_there := self._size()) > size:  # slow is not stuck
+                    size, give_up_at = now_there, time.monotonic() + HANGS
                 if time.monotonic() > give_up_at:
                     return [f"it hangs after {lives} lives"]
                 time.sleep(0.01)
@@ -84,6 +88,10 @@ class Nursery:
                 end(pid)
         verdict = self.folder / "verdict.json"
         return json.loads(verdict.read_text()) if ended == 1 and verdict.exists() else ["the office failed"]
+
+    def _size(self) -> int:
+        records = self.folder / "records.jsonl"
+        return records.stat().st_size if records.exists() else 0
 
     def _look_after(self, workers: dict[int, float | None]) -> None:
         for pid, thaw_at in list(workers.items()):
@@ -185,7 +193,7 @@ def fork(what: Callable[[], Coroutine[Any, Any, None]]) -> int:
     if pid := os.fork():
         return pid
     try:
-        faulthandler.dump_traceback_later(HANGS, exit=True)
+        faulthandler.dump_traceback_later(LONGEST, exit=True)
         for module, name, value in SETTINGS:
             setattr(module, name, value)
         asyncio.run(what())

@@ -22,6 +22,8 @@ from tests.program_fuzz.records import Records, checksum
 
 REFUSED = (LeaseLost, DeadlineExceeded, Conflict)
 """How a holder learns that the task is not in its hands any more."""
+BUSY = 0.6
+"""How often an agent does the next thing at once."""
 AGAIN = 0.3
 """How often an agent repeats a call that was answered, as one does that lost the answer."""
 
@@ -72,31 +74,32 @@ class OutsideAgents:
         self._dice = random.Random(f"outside {case.seed}")
 
     async def attend(self) -> None:
-        """Let each holder do the next thing, then claim one task more."""
+        """Let each holder do the next thing, or more, then claim what there is."""
         if not self._is_needed:
             return
         for hand in self._hands.copy():
             try:
-                is_over = await self._go_on(hand)
+                while not (is_over := await self._go_on(hand)) and not hand.silent and self._dice.random() < BUSY:
+                    pass
             except REFUSED:
                 is_over = True
             except StoreUnavailable:
                 continue  # the same again next time
             if is_over:
                 self._hands.remove(hand)
-        number = self._records.count("claims", "") + 1
+        while await self._claim():
+            pass
+
+    async def _claim(self) -> bool:
+        """Claim one task; return whether there was one."""
+        by = f"outside {self._records.count('claims', '') + 1}"
         try:
-            taken = await claim(
-                self._hold,
-                by=f"outside {number}",
-                names=self._names,
-                queues=[DEFAULT_QUEUE],
-                seconds=self._seconds,
-            )
+            taken = await claim(self._hold, by=by, names=self._names, queues=[DEFAULT_QUEUE], seconds=self._seconds)
         except StoreUnavailable:
-            return  # if it was claimed, its lease lapses
+            return False  # if it was claimed, its lease lapses
         if taken is not None:
-            self._hands.append(self._take(taken, f"outside {number}"))
+            self._hands.append(self._take(taken, by))
+        return taken is not None
 
     def _take(self, taken: ClaimedTask, by: str) -> Hand:
         task = taken.task
