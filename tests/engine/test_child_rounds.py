@@ -512,13 +512,13 @@ async def test_a_child_is_found_again_though_the_step_around_it_has_another_numb
     async def parent(ctx: Context, names: list[str]) -> list[str]:
         receipts = []
 
-        async def order() -> str:
+        async def order(name: str, what: str) -> str:
             return await (await ctx.submit(child, what, key=name)).result()
 
         for name, what in zip(names, ("pen", "ink", "paper"), strict=True):
             if ctx.task.round == 2:
                 await ctx.step("order", asyncio.sleep, 0)
-            receipts.append(await ctx.step("order", order))
+            receipts.append(await ctx.step("order", order, name, what))
         return receipts
 
     @parent.verify

@@ -213,8 +213,9 @@ async def evidence_of(case: Case, records: Records, office: Office, hold: Holdfa
     rows = [] if case.store == "json" else [row[0] for row in await hold.transaction(_read_table)]
     tasks = await office.tasks()
     charged = await office.charged() if office.root in tasks else None
-    for task in tasks.values():
-        await _check_artifacts(records, hold, task)
+    if any(node["kept"] for node in case.body.walk()):
+        for task in tasks.values():
+            await _check_artifacts(records, hold, task)
     known = {**office.pruned, **tasks}
     return Evidence(
         case, tuple(records.lines()), known, office.root, tuple(office.forks), tuple(rows), charged, frozenset(tasks)

@@ -261,7 +261,7 @@ class _Maker:
         return {
             "reconcile": self.dice.random() < 0.6,
             "helped": self.dice.random() < 0.3,
-            "messages": self.dice.choice([1, 2, 3]) if self.has("message", 0.6) else 0,
+            "messages": self.dice.choice([1, 2, 3]) if self.has("message", 0.5) else 0,
             "approved": self.has("approved", 0.5),
             "checkpoint": self.dice.choice(["every_step", "every_iteration", "on_state_change"]),
         }, ()
@@ -269,8 +269,8 @@ class _Maker:
     def _outside(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         troubles = ["silent before", "silent after", "ask", "release"]
         return {
-            "steps": self.dice.choice([1, 2, 3]),
-            "troubles": [self.dice.choice(troubles) for _ in range(self.dice.choice([0, 1, 1, 2]))],
+            "steps": self.dice.choice([1, 1, 2]),
+            "troubles": [self.dice.choice(troubles) for _ in range(self.dice.choice([0, 0, 1, 2]))],
             "gives_up": self.dice.choice([0, 0, 0, 1]),
             "forked": self.has("fork_outside", 0.2),
         }, ()

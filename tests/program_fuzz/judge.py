@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -178,6 +179,30 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
                     yield f"{earlier} was undone before {later}, which was done after it"
 
 
+def _undone_inside_out(evidence: Evidence) -> Iterator[str]:
+    """What a step did inside is undone before the step itself."""
+    undone: list[tuple[int, int, Line]] = []
+    for lines in _acts(evidence).values():
+        for (done_at, line), (undone_at, undo) in itertools.pairwise(lines):
+            if (line["what"], undo["what"]) == ("act", "undo") and undo["how"] != "by hand":
+                undone.append((done_at, undone_at, line))
+    for outer_done, outer_undone, outer in undone:
+        path = f"{outer['branch']}/{outer['node']}/"
+        for done, undone_at, line in undone:
+            is_inside = (
+                line["task"] == outer["task"]
+                and f"{line['branch']}/".startswith(path)
+                and _turn(line["label"]).startswith(_turn(outer["label"]))
+            )
+            if is_inside and done < outer_done and outer_undone < undone_at:
+                yield f"{outer['label']} was undone before {line['label']}, which it did inside"
+
+
+def _turn(label: str) -> str:
+    """Return the turns of the loops that a label is in: ``[0][1]`` of ``task/n4[0][1]@2``."""
+    return "".join(re.findall(r"\[\d+\]", label.rpartition("/")[2]))
+
+
 def _same_values(evidence: Evidence) -> Iterator[str]:
     """A node that returned in a round returns the same in each replay of that round, unless it was undone."""
     seen: dict[tuple[str, int, str], str] = {}
@@ -310,6 +335,7 @@ RULES = (
     _rows,
     _undone,
     _undone_in_reverse,
+    _undone_inside_out,
     _same_values,
     _not_again,
     _forks,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from holdfast import Decision, Doubt, Handle, Happened, Holdfast, StateStore, StepState, Task, TaskState
+from holdfast import Decision, Doubt, Handle, Happened, Holdfast, StateStore, StepState, Task, TaskFilter, TaskState
 from holdfast.engine.manage.fork.ancestry import MARKER
 from holdfast.model.budget import Meter
 from holdfast.model.errors import Conflict, HoldfastError, StoreUnavailable
@@ -139,18 +139,19 @@ class Office:
 
     async def _send(self) -> None:
         """Say something to each agent that is to be talked to: as often as its node says, each time once."""
-        if not self._talkative:
-            return
-        for task in (await self.tasks()).values():
-            most = self._talkative.get(task.name.removeprefix("agent-"), 0)
-            said = self.records.count("sent", task.id)
-            if said >= most or task.state.is_terminal:
-                continue
+        for node_id, most in self._talkative.items():
+            open_ones = TaskFilter(name=f"agent-{node_id}", states=OPEN)
+            for task in (await self.store.find(open_ones, limit=MOST)).items:
+                await self._send_to(task, most)
+
+    async def _send_to(self, task: Task, most: int) -> None:
+        said = self.records.count("sent", task.id)
+        if said < most:
             text = f"{label_of(task)}!{said}"
             try:
-                await persist(lambda task=task, text=text: self.hold.send(task.id, text, key=text))  # type: ignore[misc]
+                await persist(lambda: self.hold.send(task.id, text, key=text))
             except Conflict:
-                continue  # it has ended, or is about to be verified
+                return  # it has ended, or is about to be verified
             self.records.write("sent", task.id, text=text)
             with suppress(Conflict):  # as after a lost answer: it says nothing new
                 await self.hold.send(task.id, text, key=text)
