@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import Decision, Doubt, Handle, Happened, Holdfast, StateStore, StepState, Task, TaskFilter, TaskState
 from holdfast.engine.manage.fork.ancestry import MARKER
 from holdfast.model.budget import Meter
-from holdfast.model.errors import Conflict, HoldfastError, StoreUnavailable
+from holdfast.model.errors import Conflict, HoldfastError, NotFound, StoreUnavailable
 from holdfast.model.transitions import OPEN
 from tests.program_fuzz.grammar import Case
 from tests.program_fuzz.outage import PAUSE, persist
@@ -84,7 +84,8 @@ class Office:
         if case.cancel_after is not None and not self.cancelled and size >= case.cancel_after:
             self.cancelled = True
             self.records.write("cancelled", self.root)
-            await persist(lambda: self.hold.cancel(self.root))
+            with suppress(NotFound):  # it had ended, and was pruned
+                await persist(lambda: self.hold.cancel(self.root))
         if case.fork_after is not None and not self.forked and size >= case.fork_after:
             self.forked = True
             await self._fork(self.root)

@@ -185,7 +185,7 @@ async def test_messages_that_are_lost_or_read_twice(run: Run, monkeypatch: pytes
     begin = first_messages.begin
 
     async def begin_deaf(attempt: Any) -> Any:  # noqa: ANN401
-        return replace(await begin(attempt), heard=0)
+        return replace(await begin(attempt), last_read=0)
 
     monkeypatch.setattr(first_messages, "begin", begin_deaf)
     assert any("read a message twice" in wrong for wrong in await run(agent, **options))
