@@ -43,6 +43,7 @@ _STORE = "src/holdfast/store/"
 _EFFECTS = ("tests/effects",)
 _APPROVALS = ("tests/approvals",)
 _SAGAS = ("tests/sagas",)
+_SCOPES = ("tests/engine/test_scopes.py",)
 _RACES = ("tests/effects_races",)
 
 
@@ -336,9 +337,16 @@ GUARDS = (
     Guard(
         "undo-in-reverse",
         _ENGINE + "effects/compensation.py",
-        "key=lambda effect: _position(attempt, effect), reverse=True)",
-        "key=lambda effect: _position(attempt, effect))",
+        "key=lambda effect: began[effect.effect_id], reverse=True)",
+        "key=lambda effect: began[effect.effect_id])",
         _SAGAS,
+    ),
+    Guard(
+        "undo-inside-out",
+        _ENGINE + "effects/compensation.py",
+        "began[outer] = min(began[outer], (line.position, depth))",
+        "pass",
+        _SCOPES,
     ),
     Guard(
         "replay-does-nothing",

@@ -500,6 +500,40 @@ async def test_children_without_keys_are_matched_by_their_input(quick: Holdfast)
     assert bank.paid == ["a", "b", "c"]
 
 
+async def test_a_child_is_found_again_though_the_step_around_it_has_another_number(quick: Holdfast) -> None:
+    """A later round that takes another way counts the steps without a key otherwise."""
+    bank = Bank()
+
+    @quick.task
+    async def child(ctx: Context, what: str) -> str:
+        return await ctx.step("pay", bank.pay, what, effect="once")
+
+    @quick.task
+    async def parent(ctx: Context, names: list[str]) -> list[str]:
+        receipts = []
+
+        async def order(name: str, what: str) -> str:
+            return await (await ctx.submit(child, what, key=name)).result()
+
+        for name, what in zip(names, ("pen", "ink", "paper"), strict=True):
+            if ctx.task.round == 2:
+                await ctx.step("order", asyncio.sleep, 0)
+            receipts.append(await ctx.step("order", order, name, what))
+        return receipts
+
+    @parent.verify
+    async def second(ctx: Context, receipts: list[str]) -> bool:
+        return ctx.task.round == 2
+
+    for names in (["first", "second", "third"], ["same", "same", "same"]):
+        bank.paid.clear()
+        handle = await quick.submit(parent, names)
+        async with quick.worker():
+            assert await ended(handle) == ["receipt for pen", "receipt for ink", "receipt for paper"]
+        assert bank.paid == ["pen", "ink", "paper"]
+        assert [one.round for one in await children_of(quick, handle.id)] == [2, 2, 2]
+
+
 async def test_children_that_begin_anew_at_the_same_time_are_told_apart(hold: Holdfast) -> None:
     bank = Bank()
 

@@ -32,7 +32,7 @@ from holdfast import (
 from holdfast.engine.attempt.scope import INSIDE, LONGEST_PATH, discard, path_inside
 from holdfast.model.task import FLAT_KEYS
 from holdfast.model.worker import ALONE_AFTER, Claim, NewWorker
-from tests.engine.support import crash, ended, pass_time, reaches, steps_of, until
+from tests.engine.support import crash, crashing_worker, ended, pass_time, reaches, steps_of, until
 
 AT_ONCE = Retry(max_attempts=4, initial=0.001, jitter="none")
 ONE_TRY = Retry(max_attempts=1)
@@ -357,6 +357,43 @@ async def test_what_was_done_inside_a_step_is_undone_before_the_step_itself(hold
             await ended(handle)
     assert log == ["flight", "hotel", "undo hotel", "undo flight", "undo trip"]
     assert await hold.doubts() == []
+
+
+async def test_what_is_inside_a_step_is_undone_before_it_though_another_life_ended_the_step(hold: Holdfast) -> None:
+    log: list[str] = []
+    booked = asyncio.Event()
+
+    async def do(what: str) -> str:
+        log.append(what)
+        return what
+
+    async def undo(_: str, what: str) -> None:
+        log.append(f"undo {what}")
+
+    async def undo_trip(_: None) -> None:
+        log.append("undo trip")
+
+    async def decline() -> None:
+        raise PermissionError("card declined")
+
+    @hold.task(retry=ONE_TRY)
+    async def trip(ctx: Context) -> None:
+        async def bookings() -> None:
+            await ctx.step("hotel", do, "hotel", effect="once", compensate=undo)
+            if not booked.is_set():
+                booked.set()
+                await asyncio.Event().wait()
+
+        await ctx.step("bookings", bookings, compensate=undo_trip)
+        await ctx.step("pay", decline)
+
+    handle = await hold.submit(trip)
+    async with crashing_worker(hold):
+        await booked.wait()
+    async with hold.worker():
+        with pytest.raises(TaskFailed, match="declined"):
+            await ended(handle)
+    assert log == ["hotel", "undo hotel", "undo trip"]
 
 
 async def test_waits_and_compensations_inside_a_once_step_are_refused_at_the_call(quick: Holdfast) -> None:

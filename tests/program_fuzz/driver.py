@@ -6,25 +6,27 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
-from holdfast import Holdfast, StateStore, Transaction, make_store
+from holdfast import Holdfast, NotFound, StateStore, Task, Transaction, make_store
 from holdfast.model import worker as rules
-from holdfast.model.budget import Meter
 from holdfast.store import outage
 from holdfast.testing.skipping_clock import SkippingClock
 from tests.program_fuzz.grammar import Case
 from tests.program_fuzz.interpreter import TABLE, Interpreter
 from tests.program_fuzz.judge import Evidence, judge
 from tests.program_fuzz.lives import Life, Line, Traffic
-from tests.program_fuzz.office import Office
+from tests.program_fuzz.office import PRUNED_AFTER, Office
 from tests.program_fuzz.records import Records
 
 HANGS = 120.0
 """Real seconds after which a case that has not ended hangs. Nothing else depends on real time."""
 
+OUTSIDE_LEASE = 30.0
+LONG_AGO = 300.0
+"""Seconds after which all that has ended is pruned, more than a clock is set back."""
 LONGEST_HOP = 5.0
 A_BIT = 0.001
 """More than needed, so that rounding leaves nothing almost due."""
@@ -105,7 +107,7 @@ class Scene:
         Interpreter(self.case, self.records, hold)
         self._opening = self._line(lost=0.0)
         async with hold:
-            self.office = Office(self.case, self.records, hold, self.store)
+            self.office = Office(self.case, self.records, hold, self.store, OUTSIDE_LEASE)
             if self.case.store != "json":
                 await hold.transaction(create_table)
             self.office.root = (await hold.submit("main")).id
@@ -118,7 +120,14 @@ class Scene:
             finally:
                 for life in lives:
                     await life.end()
-            return await evidence_of(self.case, self.records, self.office, hold)
+            evidence = await evidence_of(self.case, self.records, self.office, hold)
+            return evidence if self.case.prune_after is None else await self._prune_all(evidence)
+
+    async def _prune_all(self, evidence: Evidence) -> Evidence:
+        """Prune when all has ended; whatever then stays would stay for ever."""
+        self.clock.advance(LONG_AGO)
+        await self.store.prune(PRUNED_AFTER)
+        return replace(evidence, left=tuple((await self.office.tasks()).values()))
 
     async def _live(self, lives: list[Life]) -> None:
         """Let lives follow each other until all is over."""
@@ -146,16 +155,17 @@ class Scene:
         fault = faults[self._lives] if self._lives < len(faults) else None
         self._lives += 1
         assert self._lives < MOST_LIVES
-        line = self._line(lost=self.case.lost, read_only=self.case.read_only, full=self.case.full)
+        case = self.case
+        line = self._line(lost=case.lost, read_only=case.read_only, full=case.full, away=case.away)
         life = Life(
-            self.case,
+            case,
             self.records,
             line,
             self.threads,
             fault,
             version=self.version,
             clock=self.clock,
-            replaced=self.case.replaced if self._lives == 1 else 0,
+            replaced=case.replaced if self._lives == 1 else 0,
         )
         if fault is not None and fault.deploy:
             self.version = 2
@@ -169,8 +179,8 @@ class Scene:
         if left_its_tasks and not (life.fault is not None and life.fault.lapse):
             await self.store.retire(worker_id)
 
-    def _line(self, *, lost: float, read_only: int = 0, full: int = 0) -> Line:
-        return Line(self.store, self.traffic, self._dice, lost, read_only=read_only, full=full)
+    def _line(self, *, lost: float, **refusals: int) -> Line:
+        return Line(self.store, self.traffic, self._dice, lost, **refusals)
 
     async def _until_quiet(self, lives: list[Life]) -> None:
         """Return when nothing goes on that needs no time to pass, or a life is over."""
@@ -202,8 +212,23 @@ async def evidence_of(case: Case, records: Records, office: Office, hold: Holdfa
     """Gather what the judge needs, once all is over."""
     rows = [] if case.store == "json" else [row[0] for row in await hold.transaction(_read_table)]
     tasks = await office.tasks()
-    charged = (await hold.budget(office.root)).lines[Meter.COST_MICROS].spent
-    return Evidence(case, tuple(records.lines()), tasks, office.root, tuple(office.forks), tuple(rows), charged)
+    charged = await office.charged() if office.root in tasks else None
+    if any(node["kept"] for node in case.body.walk()):
+        for task in tasks.values():
+            await _check_artifacts(records, hold, task)
+    known = {**office.pruned, **tasks}
+    return Evidence(
+        case, tuple(records.lines()), known, office.root, tuple(office.forks), tuple(rows), charged, frozenset(tasks)
+    )
+
+
+async def _check_artifacts(records: Records, hold: Holdfast, task: Task) -> None:
+    """Note each artifact that a task keeps and that cannot be read."""
+    for link in await hold.store.artifact_links(task.id):
+        try:
+            await hold.artifacts.read_text(link.artifact_id)
+        except NotFound as error:
+            records.write("wrong", task.id, note=f"an artifact that the task keeps cannot be read: {error}")
 
 
 async def create_table(tx: Transaction) -> None:

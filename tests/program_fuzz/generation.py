@@ -12,14 +12,15 @@ from tests.program_fuzz.grammar import Case, Fault, Node
 
 NODES = (
     "pure plain once sleep event child approval ask transaction machine artifact draw charge patch "
-    "agent stumble broken loop gather group nested handled"
+    "agent outside stumble broken loop gather group nested handled"
 )
 REFINEMENTS = (
     "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds "
-    "undo_again undo_search fork_children fork_draws"
+    "undo_again undo_search message outside_children fork_outside kept approved"
+    "  fork_children fork_draws"
 )
-PEOPLE = "verifier revive fork cancel deadline"
-ACCIDENTS = "die act freeze hand_back jump deploy lost read_only full replaced lapse"
+PEOPLE = "verifier revive fork cancel deadline prune"
+ACCIDENTS = "die act freeze hand_back jump deploy lost read_only full away replaced lapse"
 EVERYTHING = frozenset(f"{NODES} {REFINEMENTS} {PEOPLE} {ACCIDENTS}".split())
 LEAVES = [
     "pure",
@@ -30,6 +31,7 @@ LEAVES = [
     "event",
     "child",
     "agent",
+    "outside",
     "approval",
     "ask",
     "transaction",
@@ -41,7 +43,7 @@ LEAVES = [
     "stumble",
     "broken",
 ]
-WAITS = frozenset({"sleep", "event", "child", "agent", "approval", "ask"})
+WAITS = frozenset({"sleep", "event", "child", "agent", "outside", "approval", "ask"})
 DEEPEST = 3
 
 
@@ -97,6 +99,8 @@ class _Maker:
             lost=0.2 if self.has("lost", 0.15) else 0.0,
             read_only=self.dice.randint(1, 20) if self.has("read_only", 0.2) else 0,
             full=self.dice.randint(1, 20) if self.has("full", 0.2) else 0,
+            away=self.dice.randint(4, 60) if self.has("away", 0.2) else 0,
+            prune_after=self.dice.randint(4, 60) if self.has("prune", 0.25) else None,
             replaced=self.dice.randint(1, 16) if self.has("replaced", 0.2) else 0,
         )
         ops = {node.op for node in made.body.walk()}
@@ -223,7 +227,7 @@ class _Maker:
         return {"fails": self.dice.choice([0, 0, 0, 1])}, ()
 
     def _artifact(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
-        return {}, ()
+        return {"kept": self.has("kept", 0.4)}, ()
 
     def _charge(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         return {}, ()
@@ -246,10 +250,30 @@ class _Maker:
         blocking = self.has("blocking", 0.2)
         inner = Place(depth=place.depth + 1, blocking=blocking, children=place.children + 1)
         many = self.dice.choice([1, 1, 2, 3])
-        return {"many": many, "blocking": blocking, "attempts": self.dice.choice([1, 2])}, self.parts(inner, 1, 3)
+        return {
+            "many": many,
+            "blocking": blocking,
+            "attempts": self.dice.choice([1, 2]),
+            "claimable": self.has("outside_children", 0.3),
+        }, self.parts(inner, 1, 3)
 
     def _agent(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
-        return {"reconcile": self.dice.random() < 0.6, "helped": self.dice.random() < 0.3}, ()
+        return {
+            "reconcile": self.dice.random() < 0.6,
+            "helped": self.dice.random() < 0.3,
+            "messages": self.dice.choice([1, 2, 3]) if self.has("message", 0.5) else 0,
+            "approved": self.has("approved", 0.5),
+            "checkpoint": self.dice.choice(["every_step", "every_iteration", "on_state_change"]),
+        }, ()
+
+    def _outside(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
+        troubles = ["silent before", "silent after", "ask", "release"]
+        return {
+            "steps": self.dice.choice([1, 1, 2]),
+            "troubles": [self.dice.choice(troubles) for _ in range(self.dice.choice([0, 0, 1, 2]))],
+            "gives_up": self.dice.choice([0, 0, 0, 1]),
+            "forked": self.has("fork_outside", 0.2),
+        }, ()
 
     def _machine(self, place: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         inner = replace(place, depth=place.depth + 1)

@@ -80,6 +80,11 @@ class Case:
     """The store can only be read for a while, from this write of each life on; 0: never."""
     full: int = 0
     """The disk of the store is full for a while, from this write of each life on; 0: never."""
+    away: int = 0
+    """The store cannot be reached for a while: in this process from this call of each life on, with real processes once
+    there are so many records; 0: never."""
+    prune_after: int | None = None
+    """After so many records a person prunes what has ended."""
     replaced: int = 0
     """The first life finds another store at the path, from this Commit on; 0: never."""
 

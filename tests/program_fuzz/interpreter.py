@@ -6,17 +6,16 @@ What a step is called with never names its task: a fork replays the calls of its
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
-import json
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from holdfast import (
     Absent,
+    ArtifactRef,
     Budget,
     Compensation,
     Context,
@@ -31,11 +30,13 @@ from holdfast import (
     SyncContext,
     Transaction,
 )
+from holdfast.model.task import DEFAULT_QUEUE, HANDOVER
 from tests.program_fuzz.agents import make_agent
 from tests.program_fuzz.blocking import Awaited, drive
 from tests.program_fuzz.grammar import Case, Node
 from tests.program_fuzz.outcomes import HANDLED, Broken, Declined, Flaky, truth
-from tests.program_fuzz.records import Records
+from tests.program_fuzz.place import Place
+from tests.program_fuzz.records import Records, checksum
 
 R = TypeVar("R")
 
@@ -49,26 +50,6 @@ TIMEOUT, SETTLE = 4.0, 0.5
 
 STRUCTURE = frozenset({"seq", "loop", "gather", "group"})
 """Nodes whose value is not kept anywhere: it is that of their parts, and another version may have other parts."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the interpreter is: in which task, in which turn of its loops."""
-
-    task: str
-    """The label of the task: of a child, that of its parent and the place that submits it."""
-    round: int
-    task_id: str
-    index: str = ""
-    prefix: str = ""
-    """Of the keys in the journal, where they are not the node's own."""
-    branch: str = ""
-
-    def label(self, node: Node) -> str:
-        return f"{self.task}/{node.id}{self.index}"
-
-    def key(self, node: Node) -> str | None:
-        return f"{node.id}{self.index}" if node["keyed"] else None
 
 
 class Interpreter:
@@ -162,6 +143,7 @@ class Interpreter:
                 place = Place(
                     self._labels[ctx.task_id], ctx.task.round, ctx.task_id, index, prefix="machine", branch=branch
                 )
+                self.records.write("enters", place.label(node), **self._about(node, place), state=number)
                 value = await self.run(ctx, part, place)
                 return Goto(states[number + 1], {**data, "values": [*data["values"], value]})
 
@@ -185,7 +167,7 @@ class Interpreter:
         do: Callable[[Any, Node, Place], Coroutine[Any, Any, Any]] = getattr(self, f"_run_{node.op}")
         value = await do(ctx, node, place)
         if _is_kept(node):
-            self.records.write("value", place.label(node), **self._about(node, place), sum=_checksum(value))
+            self.records.write("value", place.label(node), **self._about(node, place), sum=checksum(value))
         return value
 
     def _about(self, node: Node, place: Place) -> dict[str, object]:
@@ -413,7 +395,12 @@ class Interpreter:
             artifact = await self.hold.artifacts.write(node.id.encode())
             return artifact.id
 
-        return await ctx.step("artifact", write, key=place.key(node))
+        written = await ctx.step("artifact", write, key=place.key(node))
+        if node["kept"]:
+            kept = ArtifactRef(artifact_id=written, type="text/plain", summary=node.id, bytes=len(node.id))
+            patching = ctx.patch(StatePatch(add_artifacts=(kept,)), key=f"{node.id}{place.index} kept")
+            await self._counted("patch", node, place, patching)
+        return written
 
     async def _run_draw(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
         key = f"{node.id}{place.index}"
@@ -461,6 +448,10 @@ class Interpreter:
         key = place.key(node) or f"agent-{node.id}{place.index}"
         return await (await ctx.submit(f"agent-{node.id}", place.label(node), key=key)).result()
 
+    async def _run_outside(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
+        key = place.key(node) or f"outside-{node.id}{place.index}"
+        return await (await ctx.submit(HANDOVER, place.label(node), key=key, queue=DEFAULT_QUEUE)).result()
+
     async def _run_machine(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
         data = {"at": [place.index, place.branch], "values": []}
         reached = await self._machines[node.id](ctx, data)
@@ -490,7 +481,3 @@ def _exits(node: Node) -> bool:
 
 
 async def _choose() -> None: ...
-
-
-def _checksum(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]

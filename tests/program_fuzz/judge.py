@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import Task, TaskState
+from holdfast.model.task import HANDOVER
 from tests.program_fuzz.grammar import Case
 from tests.program_fuzz.office import Fork
 from tests.program_fuzz.outcomes import expected_errors
+from tests.program_fuzz.outside import label_of, node_of
 
 Line = dict[str, Any]
 
@@ -28,12 +30,18 @@ class Evidence:
     forks: tuple[Fork, ...]
     rows: tuple[str, ...]
     """What transactions wrote."""
-    charged: int = 0
-    """What was counted against the budget of the root, by itself and all below it."""
+    charged: int | None = None
+    """What was counted against the budget of the root, by itself and all below it; None if the root was pruned."""
+    kept: frozenset[str] = frozenset()
+    """The tasks that are still stored."""
+    left: tuple[Task, ...] = ()
+    """What is still there after everything was over and was pruned."""
 
 
 def judge(evidence: Evidence) -> Iterator[str]:
     """Say each thing that was wrong."""
+    if any(line["what"] == "unclear" for line in evidence.lines):
+        return  # how a task ended is not known: it was pruned before it could be looked at
     for rule in RULES:
         yield from rule(evidence)
 
@@ -52,7 +60,9 @@ def _no_odd_ends(evidence: Evidence) -> Iterator[str]:
         if task.state is TaskState.FAILED and isinstance(task.error, dict):
             kind = str(task.error.get("type")).rpartition(".")[2]
             is_refused = kind == "JournalMismatch" and "whose steps have been undone since" in str(task.error)
-            if kind not in expected_errors() and not is_refused:  # a machine's past that was undone needs a retry
+            if (
+                kind not in expected_errors(evidence.case) and not is_refused
+            ):  # a machine's past that was undone needs a retry
                 yield f"task {task.name} failed by {kind}: {task.error.get('message')}"
 
 
@@ -126,6 +136,7 @@ def _undone(evidence: Evidence) -> Iterator[str]:
     bad = _ended_badly(evidence)
     values = {(line["label"], line["task"]): at for at, line in enumerate(evidence.lines) if line["what"] == "value"}
     returned = values.keys()
+    taken_over = {line["label"] for line in evidence.lines if line["what"] == "finishes"}  # by an agent outside
     forgiven = {inner.id for node in evidence.case.body.walk() if node.op == "handled" for inner in node.walk()}
     for label, lines in _acts(evidence).items():
         last_at, last = lines[-1]
@@ -133,14 +144,9 @@ def _undone(evidence: Evidence) -> Iterator[str]:
         if stands and (last.get("once") or (label, last["task"]) in returned):
             yield f"{label} was not undone, and its task ended as {evidence.tasks[last['task']].state}"
         # Begun again, the code may have seen this fail, and have handled that.
-        is_forgiven = _node_of(label) in forgiven and values.get((label, last["task"]), 0) < last_at
-        if last["what"] == "undo" and last["task"] not in bad and not is_forgiven:
+        is_forgiven = node_of(label) in forgiven and values.get((label, last["task"]), 0) < last_at
+        if last["what"] == "undo" and last["task"] not in bad | taken_over and not is_forgiven:
             yield f"{label} was undone, and its task was {evidence.tasks[last['task']].state}"
-
-
-def _node_of(label: str) -> str:
-    """Return the id of the node that a label speaks of: ``task/n4[0]/n5@2`` of ``n5``."""
-    return re.split(r"[\[@]", label.rpartition("/")[2])[0]
 
 
 def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
@@ -171,6 +177,30 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
             for later_done, later_undone, later in undone_here[index + 1 :]:
                 if later_done < earlier_undone < later_undone:
                     yield f"{earlier} was undone before {later}, which was done after it"
+
+
+def _undone_inside_out(evidence: Evidence) -> Iterator[str]:
+    """What a step did inside is undone before the step itself."""
+    undone: list[tuple[int, int, Line]] = []
+    for lines in _acts(evidence).values():
+        for (done_at, line), (undone_at, undo) in itertools.pairwise(lines):
+            if (line["what"], undo["what"]) == ("act", "undo") and undo["how"] != "by hand":
+                undone.append((done_at, undone_at, line))
+    for outer_done, outer_undone, outer in undone:
+        path = f"{outer['branch']}/{outer['node']}/"
+        for done, undone_at, line in undone:
+            is_inside = (
+                line["task"] == outer["task"]
+                and f"{line['branch']}/".startswith(path)
+                and _turn(line["label"]).startswith(_turn(outer["label"]))
+            )
+            if is_inside and done < outer_done and outer_undone < undone_at:
+                yield f"{outer['label']} was undone before {line['label']}, which it did inside"
+
+
+def _turn(label: str) -> str:
+    """Return the turns of the loops that a label is in: ``[0][1]`` of ``task/n4[0][1]@2``."""
+    return "".join(re.findall(r"\[\d+\]", label.rpartition("/")[2]))
 
 
 def _same_values(evidence: Evidence) -> Iterator[str]:
@@ -224,14 +254,15 @@ def _forks(evidence: Evidence) -> Iterator[str]:
 def _charged(evidence: Evidence) -> Iterator[str]:
     """What the root and its children want counted is counted once in each round, however often it is tried."""
     lines = [line for line in evidence.lines if line["label"].startswith(evidence.root)]
-    yield from _counted(evidence, "charge", lines, evidence.charged)
+    if evidence.charged is not None:
+        yield from _counted(evidence, "charge", lines, evidence.charged)
 
 
 def _patched(evidence: Evidence) -> Iterator[str]:
-    """Each patch of a task's state makes one version of it. Agents patch theirs by themselves."""
+    """Each patch of a task's state makes one version of it. Agents, ours and others, patch theirs by themselves."""
     forks = {fork.task_id for fork in evidence.forks}  # these begin with what their origin made
     for task in evidence.tasks.values():
-        if task.id not in forks and not task.name.startswith("agent-"):
+        if task.id not in forks and not task.name.startswith("agent-") and task.name != HANDOVER:
             lines = [line for line in evidence.lines if line.get("owner") == task.id]
             yield from _counted(evidence, "patch", lines, task.version)
 
@@ -243,6 +274,60 @@ def _counted(evidence: Evidence, what: str, lines: list[Line], found: int) -> It
         yield f"{found} of {what}: {len(done)} were made, and {len(begun)} begun"
 
 
+def _seen_by_others(evidence: Evidence) -> Iterator[str]:
+    """What the people and the agents around the program saw go wrong."""
+    for line in evidence.lines:
+        if line["what"] == "wrong":
+            yield f"{line['label']}: {line['note']}"
+
+
+def _messages(evidence: Evidence) -> Iterator[str]:
+    """An agent reads each message once and in their order, and does not end before it has read what it was sent."""
+    sent: dict[str, list[str]] = defaultdict(list)
+    for line in evidence.lines:
+        if line["what"] == "sent":
+            sent[line["label"]].append(line["text"])
+    read: dict[str, list[str]] = {}
+    acted = {line["label"] for line in evidence.lines if line["what"] == "act"}
+    for line in evidence.lines:
+        if line["what"] != "reads":
+            continue
+        read[line["label"]] = line["texts"]
+        if len(line["texts"]) != len(set(line["texts"])):
+            yield f"{line['label']} read a message twice: {line['texts']}"
+        for label in set(line["paid"]) - acted:
+            yield f"{line['label']} was told that {label} was paid, which it never was"
+    for task_id, texts in sent.items():
+        task = evidence.tasks[task_id]
+        heard = [text for text in read.get(label_of(task), []) if text in texts]
+        if heard != texts[: len(heard)]:
+            yield f"{task.name} read its messages in another order: {heard} of {texts}"
+        if task.state is TaskState.COMPLETED and len(heard) < len(texts):
+            yield f"{task.name} completed, and had not read {texts[len(heard) :]}"
+
+
+def _machines(evidence: Evidence) -> Iterator[str]:
+    """A machine that has moved on does not enter an earlier state again in that round, unless something was undone."""
+    furthest: dict[tuple[str, int, str], int] = {}
+    undone = {line["task"] for line in evidence.lines if line["what"] == "undo"}
+    for line in evidence.lines:
+        if line["what"] != "enters" or line["task"] in undone:
+            continue
+        place = (line["task"], line["round"], line["label"])
+        if line["state"] < furthest.get(place, 0):
+            yield f"{line['label']} entered state {line['state']} again, after state {furthest[place]}"
+        furthest[place] = max(line["state"], furthest.get(place, 0))
+
+
+def _pruned(evidence: Evidence) -> Iterator[str]:
+    """Children go only with their parent, and whatever has ended goes in the end."""
+    for task in evidence.tasks.values():
+        if task.parent_id is not None and (task.id in evidence.kept) != (task.parent_id in evidence.kept):
+            yield f"of {task.name} and its parent one was pruned without the other"
+    for task in evidence.left:
+        yield f"{task.name} has ended, and was not pruned: {task.state}"
+
+
 RULES = (
     _no_odd_ends,
     _once,
@@ -250,9 +335,14 @@ RULES = (
     _rows,
     _undone,
     _undone_in_reverse,
+    _undone_inside_out,
     _same_values,
     _not_again,
     _forks,
     _charged,
     _patched,
+    _seen_by_others,
+    _messages,
+    _machines,
+    _pruned,
 )

@@ -49,6 +49,8 @@ WRITES = frozenset({"commit", "claim", "heartbeat", "sweep", "acquire", "transac
 REFUSED = 5
 """Writes that are refused one after the other: while the store can only be read, as in a fail-over of PostgreSQL, and
 while its disk is full."""
+UNANSWERED = 15
+"""Calls that fail one after the other, reads as well, while the database is away."""
 LOSABLE = frozenset({"commit", "claim", "heartbeat", "sweep", "load", "acquire", "owned", "get", "events", "position"})
 
 
@@ -97,6 +99,7 @@ class Line:
         *,
         read_only: int = 0,
         full: int = 0,
+        away: int = 0,
     ) -> None:
         self._store = store
         self._traffic = traffic
@@ -104,6 +107,8 @@ class Line:
         self._lost = lost
         self._read_only = range(read_only, read_only + REFUSED) if read_only else range(0)
         self._full = range(full, full + REFUSED) if full else range(0)
+        self._away = range(away, away + UNANSWERED) if away else range(0)
+        self._calls = 0
         self._writes = 0
         self.open = asyncio.Event()
         self.open.set()
@@ -117,6 +122,11 @@ class Line:
         found = getattr(self._store, name)
         is_gated = name in GATED or (self.replaced and inspect.iscoroutinefunction(found))
         return self._gated(name, found) if is_gated else found
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The kind of the store behind it, so that ``hold.store`` accepts it."""
+        return type(self._store)
 
     def check_place(self) -> None:
         if self.replaced:
@@ -132,6 +142,9 @@ class Line:
             self.before(verb, args)
             await self._pass_gate()
             self.check_place()
+            self._calls += 1
+            if self._calls in self._away:
+                raise StoreUnavailable("the database is away for a while")
             self._refuse(verb)
             fate = self._dice.random() if verb in LOSABLE else 1.0
             if fate < self._lost / 2:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from holdfast import Holdfast, StateStore, StoreBusy, make_store
+from holdfast import Holdfast, StateStore, StoreBusy, StoreUnavailable, make_store
 from holdfast.engine.effects import once_step
 from holdfast.engine.steps import suspension
 from holdfast.engine.worker import worker
@@ -34,10 +34,16 @@ from tests.program_fuzz.grammar import Case, Fault, case_from_json
 from tests.program_fuzz.interpreter import Interpreter
 from tests.program_fuzz.judge import judge
 from tests.program_fuzz.office import Office
+from tests.program_fuzz.outage import persist, take_away
 from tests.program_fuzz.records import Records
 
 PACE = 0.1
 LEASE = 2.0
+OUTSIDE_LEASE = 1.0
+LONGEST = 8 * HANGS
+"""Seconds that a case may take. One in which nothing happens any more is given up after ``HANGS``."""
+AWAY = 1.2
+"""Seconds that the database is away."""
 FROZEN = 1.5 * LEASE
 """Seconds that a stopped worker stays so: its lease is over then, and whether it is decides no verdict."""
 
@@ -60,9 +66,10 @@ class Nursery:
     def run(self) -> list[str]:
         """Have lives follow each other until the office says that all is over; return what was wrong."""
         office = fork(self._attend)
+        outage = fork(self._take_away) if self.case.away else None
         workers: dict[int, float | None] = {}
         lives, version = 0, 1
-        give_up_at = time.monotonic() + HANGS
+        size, give_up_at = 0, time.monotonic() + HANGS
         try:
             while not (ended := reap(office)):
                 if not any(thaw_at is None for thaw_at in workers.values()):
@@ -71,14 +78,20 @@ class Nursery:
                     workers[fork(lambda fault=fault, version=version: self._work(fault, version))] = None  # type: ignore[misc]
                     version = 2 if fault is not None and fault.deploy else version
                 self._look_after(workers)
+                if (now_there := self._size()) > size:  # slow is not stuck
+                    size, give_up_at = now_there, time.monotonic() + HANGS
                 if time.monotonic() > give_up_at:
                     return [f"it hangs after {lives} lives"]
                 time.sleep(0.01)
         finally:
-            for pid in [*workers, office]:
+            for pid in [*workers, office, *([outage] if outage else [])]:
                 end(pid)
         verdict = self.folder / "verdict.json"
         return json.loads(verdict.read_text()) if ended == 1 and verdict.exists() else ["the office failed"]
+
+    def _size(self) -> int:
+        records = self.folder / "records.jsonl"
+        return records.stat().st_size if records.exists() else 0
 
     def _look_after(self, workers: dict[int, float | None]) -> None:
         for pid, thaw_at in list(workers.items()):
@@ -117,13 +130,14 @@ class Nursery:
         hold = Holdfast(self.url)
         Interpreter(self.case, records, hold, pace=PACE)
         async with hold:
-            office = Office(self.case, records, hold, hold.store)
+            office = Office(self.case, records, hold, hold.store, OUTSIDE_LEASE)
             await hold.transaction(create_table)
             office.root = (await hold.submit("main")).id
             records.write("ready", "")
             while not await self._attend_once(office):  # noqa: ASYNC110 - it looks at what other processes do
                 await asyncio.sleep(0.05)
-            wrong = list(judge(await evidence_of(self.case, records, office, hold)))
+            evidence = await persist(lambda: evidence_of(self.case, records, office, hold))
+            wrong = list(judge(evidence))
         (self.folder / "verdict.json").write_text(json.dumps(wrong))
 
     async def _attend_once(self, office: Office) -> bool:
@@ -131,6 +145,15 @@ class Nursery:
             return await office.attend()
         except StoreBusy:  # a process that was frozen in the middle of a transaction keeps everybody out of a file
             return False
+        except StoreUnavailable:  # the database is away
+            return False
+
+    async def _take_away(self) -> None:
+        records = Records(self.folder / "records.jsonl")
+        while not records.count("ready", "") or records.size() < self.case.away:  # noqa: ASYNC110 - others write them
+            await asyncio.sleep(0.01)
+        records.write("away", "")
+        take_away(self.url, AWAY)
 
 
 class Strike:
@@ -170,7 +193,7 @@ def fork(what: Callable[[], Coroutine[Any, Any, None]]) -> int:
     if pid := os.fork():
         return pid
     try:
-        faulthandler.dump_traceback_later(HANGS, exit=True)
+        faulthandler.dump_traceback_later(LONGEST, exit=True)
         for module, name, value in SETTINGS:
             setattr(module, name, value)
         asyncio.run(what())

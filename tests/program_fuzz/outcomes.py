@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from holdfast import Absent, DeadlineExceeded, Happened, NotHappened, Rejected, StepFailed, TaskCancelled, TaskFailed
+from holdfast import (
+    Absent,
+    DeadlineExceeded,
+    Happened,
+    NotFound,
+    NotHappened,
+    Rejected,
+    StepFailed,
+    TaskCancelled,
+    TaskFailed,
+)
+from tests.program_fuzz.grammar import Case
 from tests.program_fuzz.records import Records
 
 HANDLED = (StepFailed, TaskFailed, TaskCancelled, Rejected)
@@ -28,8 +39,13 @@ def truth(records: Records, effect_id: str) -> Happened | Absent:
     return Absent()
 
 
-def expected_errors() -> frozenset[str]:
+def expected_errors(case: Case) -> frozenset[str]:
     """The errors that programs raise on purpose, by name."""
+    given_up = ["GivenUp"] if any(node["gives_up"] for node in case.body.walk()) else []
+    # A prune may take an artifact between the step that writes it and the patch with which the task keeps it.
+    unkept = case.prune_after is not None and any(node["kept"] for node in case.body.walk())
     ours = (Declined, Flaky, Broken, ConnectionResetError, ExceptionGroup, NotHappened, SystemExit)
     theirs = (*HANDLED, DeadlineExceeded)
-    return frozenset(kind.__name__ for kind in (*ours, *theirs))
+    return frozenset(
+        [*(kind.__name__ for kind in (*ours, *theirs)), *given_up, *([NotFound.__name__] if unkept else [])]
+    )

@@ -7,6 +7,7 @@ nothing; the machine itself does not crash in these tests, so nothing is flushed
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -61,3 +62,8 @@ class Records:
             line = json.loads(text)
             self._lines.append(line)
             self._counts[line["what"], line["label"]] += 1
+
+
+def checksum(value: object) -> str:
+    """Return a short text that stands for a value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]

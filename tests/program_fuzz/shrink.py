@@ -50,6 +50,8 @@ _PLAIN: dict[str, Any] = {
     "lost": 0.0,
     "read_only": 0,
     "full": 0,
+    "away": 0,
+    "prune_after": None,
     "replaced": 0,
     "deadline": None,
     "cancel_after": None,

@@ -5,16 +5,24 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast import LeaseLost
+from holdfast.agent import first_messages
+from holdfast.agent import run as agent_run
 from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.attempt.journal import Journal
 from holdfast.engine.attempt.scope import Scope
 from holdfast.engine.effects import compensation, once_step
 from holdfast.engine.effects.recorded_call import Standing
+from holdfast.engine.outside import ClaimedTask, claim
+from holdfast.engine.outside.writer import LeaseWriter
+from holdfast.store.sqlite.write_transaction import WriteTransaction
 from tests.program_fuzz.driver import HANGS, Verdict, run_case
 from tests.program_fuzz.grammar import Case, Fault, Node, case_from_json
 from tests.program_fuzz.interpreter import Interpreter
@@ -165,3 +173,66 @@ async def test_charges_and_patches_that_count_twice(run: Run, monkeypatch: pytes
     wrong = await run(*parts)
     assert any("of charge" in one for one in wrong), wrong
     assert any("of patch" in one for one in wrong), wrong
+
+
+async def test_messages_that_are_lost_or_read_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Node("agent", "agent", {"keyed": True, "reconcile": True, "approved": True, "messages": 2})
+    options: dict[str, Any] = {"faults": (Fault("die after", act=1), Fault("die after", act=2))}
+    assert await run(agent, **options) == ()
+    with monkeypatch.context() as patch:
+        patch.setattr(agent_run, "inbox", lambda task_id: f"another:{task_id}")
+        assert any("had not read" in wrong for wrong in await run(agent, **options))
+    begin = first_messages.begin
+
+    async def begin_deaf(attempt: Any) -> Any:  # noqa: ANN401
+        return replace(await begin(attempt), last_read=0)
+
+    monkeypatch.setattr(first_messages, "begin", begin_deaf)
+    assert any("read a message twice" in wrong for wrong in await run(agent, **options))
+
+
+async def test_an_agent_outside_whose_steps_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = Node("outside", "outside", {"keyed": True, "steps": 3, "troubles": ["silent after", "release"]})
+    assert await run(outside) == ()
+
+    async def take_without_past(*args: object, **options: Any) -> ClaimedTask | None:  # noqa: ANN401
+        taken = await claim(*args, **options)  # type: ignore[arg-type]
+        return None if taken is None else replace(taken, steps=())
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.program_fuzz.outside.claim", take_without_past)
+        assert any("outside/o0 ran again" in wrong for wrong in await run(outside))
+    commit = LeaseWriter.commit
+
+    async def accept_anything(writer: LeaseWriter, write: Any) -> None:  # noqa: ANN401
+        with suppress(LeaseLost):
+            await commit(writer, write)
+
+    monkeypatch.setattr(LeaseWriter, "commit", accept_anything)
+    assert any("that lost the task wrote to it" in wrong for wrong in await run(outside))
+
+
+async def test_a_machine_that_begins_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Node("machine", "machine", {}, (LOOK, STUMBLE))
+    assert await run(machine) == ()
+    monkeypatch.setattr(Journal, "find", lambda *_: None)
+    assert any("machine entered state 0 again, after state 1" in wrong for wrong in await run(machine))
+
+
+async def test_prunes_that_take_too_much_or_too_little(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = Node("child", "child", {"keyed": True, "many": 1}, (LOOK, Node("ask", "ask", {"keyed": True})))
+    sleep = Node("sleep", "sleep", {"keyed": True, "seconds": 10.0})
+    assert await run(child, sleep, prune_after=5) == ()
+
+    find = WriteTransaction.all
+
+    def find_children(tx: WriteTransaction, query: str, *values: Any) -> list[Any]:  # noqa: ANN401
+        if query != "prunable_tasks":
+            return find(tx, query, *values)
+        tx.statement("DELETE FROM tasks WHERE parent_id IS NOT NULL AND finished_at IS NOT NULL")
+        return []
+
+    monkeypatch.setattr(WriteTransaction, "all", find_children)
+    wrong = await run(child, sleep, prune_after=5)
+    assert any("one was pruned without the other" in one for one in wrong), wrong
+    assert any("main has ended, and was not pruned" in one for one in wrong), wrong

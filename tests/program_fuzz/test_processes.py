@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import SOAK
 from tests.program_fuzz import nursery
-from tests.program_fuzz.driver import HANGS, Verdict
+from tests.program_fuzz.driver import Verdict
 from tests.program_fuzz.generation import EVERYTHING, make_case
 from tests.program_fuzz.grammar import Case, Fault, Node
 from tests.program_fuzz.report import explain
@@ -53,7 +53,7 @@ class Runner:
             *command, cwd=CLONE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), 2 * HANGS)
+            out, err = await asyncio.wait_for(process.communicate(), 2 * nursery.LONGEST)
         finally:
             if process.returncode is None:
                 process.kill()

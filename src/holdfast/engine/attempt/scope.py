@@ -84,6 +84,11 @@ def enclosing_path(key: str) -> str:
     return before + separator
 
 
+def own_name(key: str) -> str:
+    """Return what a key is below the steps that it stands inside of."""
+    return key.rpartition(INSIDE)[2]
+
+
 def enclosing(key: str, steps: Iterable[Step]) -> list[Step]:
     """Return the steps that a key is inside of, the innermost first."""
     by_path = {path_inside(step.key): step for step in steps}

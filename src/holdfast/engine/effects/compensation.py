@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from holdfast.engine.attempt.journal import RESERVED, Journal, reopened
 from holdfast.engine.attempt.journal_line import journal_line
-from holdfast.engine.attempt.scope import path_inside
+from holdfast.engine.attempt.scope import enclosing_path, path_inside
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects import doubt
 from holdfast.engine.effects.once_step import OnceStep
@@ -148,19 +148,35 @@ async def undo_now(attempt: StepOwner, effect: Effect) -> Effect:
 
 
 def _to_do(attempt: StepOwner) -> list[Effect]:
-    """Return the effects that still concern a saga, the last first."""
+    """Return the effects that still concern a saga, the last first, and what is inside a step before the step."""
     effects = [
         effect
         for effect in attempt.intents.effects.values()
         if not effect.step_key.startswith(RESERVED)
         and (effect.state in _ALWAYS or (effect.compensable and effect.state is _S.DONE))
     ]
-    return sorted(effects, key=lambda effect: _position(attempt, effect), reverse=True)
+    return _last_first(attempt, effects)
 
 
-def _position(attempt: StepOwner, effect: Effect) -> int:
-    step = attempt.journal.by_effect(effect.effect_id)
-    return 0 if step is None else step.position
+def _last_first(attempt: StepOwner, effects: list[Effect]) -> list[Effect]:
+    """Sort effects by when their steps began.
+
+    A step began before what is inside it. Its line may say otherwise: a step that only a later life ended has the
+    position of that life.
+    """
+    lines = {effect.effect_id: attempt.journal.by_effect(effect.effect_id) for effect in effects}
+    began = {one: (0 if line is None else line.position, 0) for one, line in lines.items()}
+    steps = {(line.round, path_inside(line.key)): one for one, line in lines.items() if line is not None}
+    for line in lines.values():
+        if line is None:
+            continue
+        path, depth = enclosing_path(line.key), 0
+        while path:
+            depth -= 1
+            if (outer := steps.get((line.round, path))) is not None:
+                began[outer] = min(began[outer], (line.position, depth))
+            path = attempt.journal.digests.around(path)
+    return sorted(effects, key=lambda effect: began[effect.effect_id], reverse=True)
 
 
 def _undo_key(effect: Effect) -> str:

@@ -17,6 +17,7 @@ from holdfast.engine.api.definition import Definitions
 from holdfast.engine.api.new_task import is_same_input
 from holdfast.engine.attempt.journal import AGAIN, CHILD, OTHER_INPUT, RESERVED, RESULT, ROUND_SIZE, ended_by, reopened
 from holdfast.engine.attempt.journal_line import journal_line
+from holdfast.engine.attempt.scope import own_name
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.manage import cancel
@@ -286,12 +287,11 @@ async def _earlier_child(
     earlier = await asyncio.shield(attempt.earlier_children)  # read once for all branches
     if recorded is not None and recorded.output is not None:
         chosen = _id_in(recorded)  # an earlier attempt chose this child, and then waited until it was stopped
-    elif has_own_key:
-        chosen = earlier.with_key(key, child)
     else:
         lines = attempt.journal.of_kind(CHILD)
         taken = {_id_in(step) for step in lines if step.output is not None}
-        chosen = earlier.equal_or_next(attempt.services.definitions, key, child, taken)
+        choose = earlier.with_key if has_own_key else earlier.equal_or_next
+        chosen = choose(attempt.services.definitions, key, child, taken)
     return earlier.tasks.get(chosen)
 
 
@@ -321,21 +321,40 @@ class EarlierChildren:
                 tasks[child_id] = task
         return cls(by_key, tasks)
 
-    def with_key(self, key: str, child: NewTask) -> str:
-        """Return the last child of this name that had the key."""
-        known = [one for one in self._by_key.get(key, ()) if one in self.tasks and self.tasks[one].name == child.name]
-        return known[-1] if known else ""
+    def with_key(self, definitions: Definitions, key: str, child: NewTask, taken: set[str]) -> str:
+        """Return the child that got the same input under this name of the user's, otherwise that of this very key.
+
+        A step without a key is counted: where a round takes another way, the step around this call has another number,
+        or the number of another step. The name that the user gave the child stays, and so does its input.
+        """
+        left, same = self._left(definitions, key, child, taken)
+        at_key = [task for task in left if task.id in self._by_key.get(key, ())]
+        named = {one for other, ids in self._by_key.items() if own_name(other) == own_name(key) for one in ids}
+        return self._choose(
+            key,
+            [task for task in at_key if task in same][-1:],
+            [task for task in same if task.id in named],
+            at_key[-1:],
+        )
 
     def equal_or_next(self, definitions: Definitions, key: str, child: NewTask, taken: set[str]) -> str:
         """Return the child with the same input, otherwise the child of this key, otherwise the next unused one.
 
         Each child is continued once.
         """
+        left, same = self._left(definitions, key, child, taken)
+        return self._choose(key, same, [task for task in left if task.id in self._by_key.get(key, ())], left)
+
+    def _left(
+        self, definitions: Definitions, key: str, child: NewTask, taken: set[str]
+    ) -> tuple[list[Task], list[Task]]:
+        """Return the children of this name that no other call of this round continues; all, and of the same input."""
         gone = taken | {one for one, by in self._continued.items() if by != key}
         left = [task for task in self.tasks.values() if task.name == child.name and task.id not in gone]
-        same = [task for task in left if is_same_input(definitions, task, child)]
-        own_key = [task for task in left if task.id in self._by_key.get(key, ())]
-        chosen = next((task.id for task in (*same, *own_key, *left)), "")
+        return left, [task for task in left if is_same_input(definitions, task, child)]
+
+    def _choose(self, key: str, *choices: list[Task]) -> str:
+        chosen = next((task.id for choice in choices for task in choice), "")
         if chosen:
             self._continued[chosen] = key  # concurrent calls get different children
         return chosen
