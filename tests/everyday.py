@@ -2,7 +2,7 @@
 
 HOLDFAST_FULL=1 runs them too, and so does naming one: `pytest 'tests/engine/test_x.py::test_y[memory]'`.
 Whatever is left out has a sibling that is run: the same test on another store, or in another row; or the file that the
-mark names, `pytest.mark.full(instead="tests/demo/test_run.py")`, proves the same at less cost. A test sees to that.
+mark names, `pytest.mark.full(instead="tests/cli/demo/test_run.py")`, proves the same at less cost. A test sees to that.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ TOGETHER = {
     "tests/store/contract/test_contract.py::TestPostgres16": "one server",
     "tests/store/postgres/test_access.py": "one crowded database",
     # These start a dozen processes at a time, and are in each other's way side by side.
-    "tests/agent_proof/": "crowds of agents",
-    "tests/effects_proof/": "crowds of errands",
+    "tests/proof/agent/": "crowds of agents",
+    "tests/proof/effects/": "crowds of errands",
 }
 
 LONG = (
     "tests/test_fresh_clone.py",
-    "tests/agent_proof/",
-    "tests/effects_proof/",
+    "tests/proof/agent/",
+    "tests/proof/effects/",
     "tests/typing/",
     "tests/docs/test_sessions.py",
 )

@@ -23,17 +23,16 @@ from pathlib import Path
 import pytest
 
 PROOFS = (
-    "tests/*proof/*",
-    "tests/*_races/*",
+    "tests/proof/*",
+    "tests/*/races/*",
     "tests/*test_*races.py",
     "tests/*test_kill*.py",
     "tests/*test_stateful.py",
     "tests/*test_programs.py",
-    "tests/program_fuzz/*",
     "tests/process_fork/*",
-    "tests/demo/*",
-    "tests/cli_edges/test_signals.py",
-    "tests/memory/test_races.py",
+    "tests/cli/demo/*",
+    "tests/cli/terminal/test_signals.py",
+    "tests/engine/manage/memory/test_races.py",
     "tests/store/postgres/test_hammer.py",
     "tests/store/test_many_processes.py",
     "tests/store/test_outage.py",

@@ -77,6 +77,6 @@ def test_nothing_is_left_out_whose_sibling_is_not_run(request: pytest.FixtureReq
 
 
 def test_a_soak_selects_the_randomised_tests() -> None:
-    said = run(ROOT, "-m", "soak", "--collect-only", "-q", "tests/program_fuzz")
+    said = run(ROOT, "-m", "soak", "--collect-only", "-q", "tests/proof/program_fuzz")
     assert "test_programs.py::test_random_programs[sqlite]" in said
     assert "test_judge.py" not in said

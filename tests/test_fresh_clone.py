@@ -40,7 +40,7 @@ def make(clone: Path, target: str, **more: str) -> subprocess.CompletedProcess[s
 
 
 # Left to `make test-all`: its environment takes half a minute of processor time, and `.ci/run` begins with one, too.
-@pytest.mark.full(instead="tests/demo/test_run.py")
+@pytest.mark.full(instead="tests/cli/demo/test_run.py")
 @pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="there is nothing to clone")
 class TestFreshClone:
     def test_make_demo(self, clone: Path) -> None:

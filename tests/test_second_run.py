@@ -16,8 +16,8 @@ from holdfast.testing.contract._support import row
 from tests.second_run import FEW, PROOFS, Record, is_proof, main
 
 ROOT = Path(__file__).parent.parent
-PROOF = "tests/proof/test_failover.py::test_it[sqlite]"
-ANOTHER = "tests/engine_proof/test_kills.py::test_it"
+PROOF = "tests/proof/failover/test_failover.py::test_it[sqlite]"
+ANOTHER = "tests/proof/engine/test_kills.py::test_it"
 PLAIN = "tests/model/test_task.py::test_it"
 
 
@@ -41,7 +41,12 @@ def test_every_pattern_names_tests_that_there_are() -> None:
     for pattern in PROOFS:
         with row(pattern):
             assert any(fnmatch(test, pattern) for test in tests)
-    for test, proof in {PROOF: True, ANOTHER: True, PLAIN: False, "tests/proof/test_failover.py": False}.items():
+    for test, proof in {
+        PROOF: True,
+        ANOTHER: True,
+        PLAIN: False,
+        "tests/proof/failover/test_failover.py": False,
+    }.items():
         with row(test):
             assert is_proof(test) is proof
 
@@ -57,7 +62,11 @@ def test_only_a_few_proofs_of_a_run_that_ended_are_run_again(
     for name, first, last_line in (
         ("not a proof", record(PROOF, PLAIN), "1 passed, 2 failed, 1 skipped"),
         ("too many", record(*(f"{PROOF}{n}" for n in range(FEW + 1))), f"1 passed, {FEW + 1} failed, 1 skipped"),
-        ("a file that cannot be imported", record("tests/proof/test_failover.py"), "1 passed, 1 failed, 1 skipped"),
+        (
+            "a file that cannot be imported",
+            record("tests/proof/failover/test_failover.py"),
+            "1 passed, 1 failed, 1 skipped",
+        ),
         ("interrupted", record(PROOF, exit_code=2), "1 passed, 1 failed, 1 skipped"),
         ("an error of pytest's", record(exit_code=3), "1 passed, 0 failed, 1 skipped"),
     ):

@@ -5,10 +5,6 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.testing import Sandbox, sandbox
-from tests.engine.conftest import emptied_database
-from tests.store.contract.truncating import EmptiedDatabase
-
-__all__ = ["emptied_database"]
 
 
 @pytest.fixture
@@ -18,19 +14,10 @@ async def hold(tmp_path: Path) -> AsyncIterator[Holdfast]:
         yield hold
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def either_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store in a file, and one on a server."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/hold.db"
-    emptied: EmptiedDatabase = request.getfixturevalue("emptied_database")
-    return emptied.empty()
-
-
 @pytest.fixture
-async def either(either_url: str) -> AsyncIterator[Holdfast]:
+async def either(database_url: str) -> AsyncIterator[Holdfast]:
     """An open Holdfast on SQLite, and one on PostgreSQL."""
-    async with Holdfast(either_url) as hold:
+    async with Holdfast(database_url) as hold:
         yield hold
 
 

@@ -25,7 +25,7 @@ from holdfast.model.history import measure
 from holdfast.model.operations import RequireQuiet
 from holdfast.testing import Sandbox, crash_everywhere
 from tests.agent.support import PATIENCE, asked, finished, heard, keys_of, look, register, shown
-from tests.effects.support import Send, stand_between
+from tests.engine.effects.support import Send, stand_between
 from tests.engine.support import reaches
 
 

@@ -1,36 +1,19 @@
-from collections.abc import AsyncIterator, Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 
-from holdfast import Holdfast
-from tests.effects.support import World
-from tests.stores import url
-
-__all__ = ["url"]
+from tests.effects.shop import Shop, open_shop
 
 
 @pytest.fixture
-async def hold(url: str) -> AsyncIterator[Holdfast]:
-    """An open Holdfast, on each kind of store."""
-    async with Holdfast(url) as hold:
-        yield hold
+def shop() -> Iterator[Shop]:
+    with open_shop() as shop:
+        yield shop
 
 
-@pytest.fixture
-async def quick() -> AsyncIterator[Holdfast]:
-    """An open Holdfast in memory."""
-    async with Holdfast("memory://") as hold:
-        yield hold
-
-
-@pytest.fixture
-def app() -> Holdfast:
-    """A Holdfast to define tasks in, for a sandbox to open."""
-    return Holdfast("memory://")
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.release()
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy stands between a test and its own machine."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -6,9 +6,6 @@ import pytest
 from holdfast import Holdfast, ManualClock, StateStore
 from holdfast.store.url import make_store
 from tests.engine.support import Watched
-from tests.stores import database_url, emptied_database, url
-
-__all__ = ["database_url", "emptied_database", "url"]
 
 
 @pytest.fixture

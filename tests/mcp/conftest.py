@@ -8,10 +8,7 @@ from mcp import Client
 from mcp.client.client import ConnectMode
 
 from holdfast import Holdfast
-from tests.engine.conftest import emptied_database
 from tests.mcp.support import ERAS, connected
-
-__all__ = ["emptied_database"]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.client import ConnectMode
 
 from holdfast import Holdfast
-from tests.cli_project.support import PATIENCE, clean_environment
+from tests.cli.project.support import PATIENCE, clean_environment
 from tests.mcp.support import ask, refused
 
 FOLDER = Path(__file__).parent

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from holdfast.redaction import without_password
-from tests.cli_project.support import clean_environment, holdfast
+from tests.cli.project.support import clean_environment, holdfast
 from tests.mcp.support import ask
 
 SECRET = "postgresql://ann:hush@db.example/holdfast"  # noqa: S105

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict
 from holdfast import Context, Holdfast, Retry, TaskFailed, TaskState
 from holdfast.mcp.protocol_tasks import EXTENSION
 from holdfast.service.access import READ_ONLY, AccessScope
-from tests.handover.support import Outside
 from tests.mcp.support import ask, client_of, connected, refused, server_of
+from tests.service.handover.support import Outside
 
 
 class TaskHandle(Result):

@@ -14,8 +14,8 @@ from holdfast.model.canonical import canonical
 from holdfast.model.checkpoints import checksum_of
 from holdfast.model.operations import SaveCheckpoint
 from holdfast.model.records import Checkpoint
+from tests.engine.manage.state.support import write
 from tests.mcp.support import Answer, ask, connected, read, submitted, taken
-from tests.state.support import write
 
 
 async def test_the_state_of_a_task_in_both_eras(hold: Holdfast, era: ConnectMode) -> None:

@@ -19,10 +19,10 @@ from holdfast.mcp.subscriptions import MOST_AT_ONCE
 from holdfast.model.errors import StoreUnavailable
 from holdfast.model.patch import StatePatch
 from holdfast.model.records import MemoryFact
-from tests.engine_proof.conditions import eventually
-from tests.handover.support import NOTHING, Outside
 from tests.mcp.support import client_of, server_of
 from tests.mcp.watching import watcher_of
+from tests.proof.engine.conditions import eventually
+from tests.service.handover.support import NOTHING, Outside
 from tests.store.contract.truncating import EmptiedDatabase
 
 

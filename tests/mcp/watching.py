@@ -10,9 +10,9 @@ from mcp import Client
 from mcp.client.client import ConnectMode
 
 from holdfast.mcp.server import McpServer
-from tests.engine_proof.conditions import PATIENCE
 from tests.mcp.support import client_of
-from tests.mcp_proof.watching import Told, hearing, watching
+from tests.proof.engine.conditions import PATIENCE
+from tests.proof.mcp.watching import Told, hearing, watching
 
 QUIET = 1.2
 """Seconds in which whoever watches would have been told; looks come every half second."""

@@ -4,9 +4,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from tests.stores import emptied_database, empty_store, url
-
-__all__ = ["emptied_database", "url"]
+from tests.stores import empty_store
 
 
 @pytest.fixture(params=["json", "sqlite", "postgres"])

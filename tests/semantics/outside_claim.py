@@ -6,8 +6,8 @@ import pytest
 
 from holdfast import Handle, HoldfastError, TaskState
 from tests.engine.support import ended
-from tests.handover.support import Outside, facts, outside_steps
 from tests.semantics.scene import SOON, Scene
+from tests.service.handover.support import Outside, facts, outside_steps
 
 
 async def offered(scene: Scene, **options: Any) -> tuple[Outside, Outside, Handle[Any]]:  # noqa: ANN401

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-from tests.cli_project.support import PATIENCE, clean_environment, holdfast
+from tests.cli.project.support import PATIENCE, clean_environment, holdfast
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 SECRET = "correct-horse-battery-staple"  # noqa: S105

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.cli_project.support import PATIENCE
+from tests.cli.project.support import PATIENCE
 from tests.web.support import OTHER, SECRET, Served, bearer, make_store, serving
 from tests.web.test_stopping import SECONDS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_project.support import PATIENCE, contents, holdfast, refusal
+from tests.cli.project.support import PATIENCE, contents, holdfast, refusal
 from tests.web.support import OTHER, SECRET, Served, bearer, make_store, serving, without_modules
 
 

@@ -14,7 +14,7 @@ import httpx2
 import psutil
 import pytest
 
-from tests.cli_project.support import PATIENCE, holdfast
+from tests.cli.project.support import PATIENCE, holdfast
 from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
 from tests.web.support import SECRET, Served, bearer, make_store, serving
 

@@ -1,0 +1,162 @@
+"""The command in real processes, with and without somebody at a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast import Handle, Holdfast, Task, TaskState
+from tests.cli.commands.workshop import define
+from tests.forked import run_holdfast
+
+FOLDER = Path(__file__).parent
+PATIENCE = 60.0
+"""Seconds: for machines busy with other tests."""
+INTERRUPT = "\x03"
+"""Ctrl-C, as a terminal sends it."""
+
+TERMINAL = {TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED}
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    said: str
+
+
+def holdfast(*arguments: str, url: str, stdin: str = "") -> Answer:
+    """Run the command as a script does: nobody is there to be asked."""
+    done = run_holdfast(*arguments, folder=FOLDER, environment=_environment(url), stdin=stdin, timeout=PATIENCE)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def at_terminal(*arguments: str, url: str, types: str | None, columns: int = 100, whole: bool = False) -> Answer:
+    """Run the command with a person at stdin and stderr, who types something as soon as they are asked.
+
+    With ``whole`` stdout is the terminal, too, and what was printed there is in ``said``.
+    """
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *arguments],
+        stdin=theirs,
+        stdout=theirs if whole else subprocess.PIPE,
+        stderr=theirs,
+        cwd=FOLDER,
+        env=_environment(url) | {"COLUMNS": str(columns), "TERM": "xterm-256color"},
+        preexec_fn=_take_terminal,  # noqa: PLW1509 - a terminal that interrupts needs to be the process's own
+    ) as process:
+        os.close(theirs)
+        try:
+            said = _converse(ours, types)
+            out = "" if process.stdout is None else process.stdout.read().decode()
+            return Answer(process.wait(PATIENCE), out, said)
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+@contextmanager
+def watching(*arguments: str, url: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command that stays; it is gone after the block."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=FOLDER,
+        env=_environment(url),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _take_terminal() -> None:
+    """Make the terminal at stdin the one of a session of its own."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _converse(terminal: int, types: str | None) -> str:
+    """Read until the other side is gone; type when the question is there. Say what was read."""
+    said, give_up = b"", time.monotonic() + PATIENCE
+    while time.monotonic() < give_up:
+        if not select.select([terminal], [], [], 0.1)[0]:
+            continue
+        try:
+            read = os.read(terminal, 65_536)
+        except OSError:  # how Linux says that nobody has the other end any more
+            read = b""
+        if not read:
+            assert types is None or b"Go on?" in said, f"it never asked: {said!r}"
+            return said.decode().replace("\r\n", "\n")
+        asked_before, said = b"Go on?" in said, said + read
+        if types is not None and b"Go on?" in said and not asked_before:
+            os.write(terminal, types.encode())
+    raise AssertionError(f"it did not end; it said {said!r}")
+
+
+def _environment(url: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return kept | {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_USER": "tess"}
+
+
+@asynccontextmanager
+async def workshop(url: str) -> AsyncIterator[Holdfast]:
+    """Open the store with the tasks of the workshop."""
+    async with define(Holdfast(url)) as hold:
+        yield hold
+
+
+async def bring(url: str, name: str, *args: Any, to: TaskState, **options: Any) -> str:  # noqa: ANN401
+    """Submit a task and let a worker bring it to a state; return its id. No worker is left."""
+    async with workshop(url) as hold:
+        handle: Handle[Any] = await hold.submit(name, *args, **options)
+        if to is not TaskState.PENDING:
+            async with hold.worker(queues=["default", "elsewhere"]):
+                await _reaches(handle, to)
+        return handle.id
+
+
+async def work_off(url: str, task_id: str, to: TaskState = TaskState.COMPLETED) -> Task:
+    """Let a worker go on with a task until it is in a state, and return it."""
+    async with workshop(url) as hold, hold.worker(queues=["default", "elsewhere"]):
+        return await _reaches(hold.handle(task_id), to)
+
+
+async def look(url: str, *task_ids: str) -> list[Task]:
+    """Read tasks back from the store."""
+    async with Holdfast(url) as hold:
+        return [await hold.handle(task_id).task() for task_id in task_ids]
+
+
+async def states(url: str, *task_ids: str) -> list[str]:
+    """Read back in which state tasks are."""
+    return [str(task.state) for task in await look(url, *task_ids)]
+
+
+async def _reaches(handle: Handle[Any], state: TaskState) -> Task:
+    give_up = time.monotonic() + PATIENCE
+    while (task := await handle.task()).state is not state:
+        assert task.state not in TERMINAL, f"it ended as {task.state}: {task.error}"
+        assert time.monotonic() < give_up, f"it is still {task.state}"
+        await asyncio.sleep(0.02)
+    return task
+
+
+def only(members: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return some members of a JSON object."""
+    return {name: members[name] for name in names}
