@@ -39,7 +39,8 @@ proof.py            Which errors prove that nothing happened
 queries.py          Queries on a store: filters, pages, counts, a task with its whole journal, and the health of the
                     store
 records.py          The other things a store keeps: patches, checkpoints, artifacts, events, facts, budgets
-remarks.py          Remarks: the texts in a Commit that explain what went wrong and why, as opposed to the data of tasks
+remarks.py          Remarks: redacts the texts in a Commit that explain what went wrong and why, and leaves the data of
+                    tasks alone
 restore.py          Build typed values from plain data, by a type annotation of the caller
 retry.py            Retry: when to try again, decided apart from doing it
 risk.py             Risk levels: how much a tool can do to the world, and so whether a person has to agree first

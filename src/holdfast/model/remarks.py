@@ -1,4 +1,4 @@
-"""Remarks: the texts in a Commit that explain what went wrong and why, as opposed to the data of tasks.
+"""Remarks: redacts the texts in a Commit that explain what went wrong and why, and leaves the data of tasks alone.
 
 Every Commit passes here before the journal, so no remark contains a known credential. Arguments, results, facts and
 other data belong to the application and are never changed.

@@ -1,7 +1,8 @@
 """Redaction: replaces the credentials that this process uses in every text that leaves it.
 
 Code that sends a credential registers it first (``know``). Every error, note, reason and log line then passes
-``redacted`` before it is stored or shown. docs/security.md describes what that covers, and what it does not.
+``redacted`` before it is stored or shown. The door of the journal is ``Commit.__post_init__`` in ``model/commit.py``,
+which calls ``model/remarks.py``. docs/security.md describes what that covers, and what it does not.
 
 Modules:
 

@@ -9,7 +9,7 @@ Modules:
 
 claim.py         Taking a task from the queue, for an agent outside
 facts.py         Facts of agents outside: whose they are, and which are repetitions
-lease_holder.py  What the holder of a lease may do
+lease_holder.py  What the holder of a lease may do: complete a step, report, ask, release, finish
 lease_token.py   The lease of an agent outside: one text that names the task and the fence, and proves the claim
 lines.py         Lines in a task's journal by agents outside
 offer.py         Offering work to agents outside: the task, and the state it begins with

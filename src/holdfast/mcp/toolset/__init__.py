@@ -6,7 +6,7 @@ setting.
 
 Modules:
 
-handover.py      Taking a task over, working on it under a lease, and handing it back
+handover.py      Taking a task over, working on it under a lease, and handing it back; engine/outside writes it
 inspection.py    Looking at tasks
 memory.py        Memory beyond any task
 shared_state.py  Changing what is known about a task
