@@ -1,4 +1,7 @@
-"""What the holder of a lease may do: complete a step, report, ask, release, finish. A call whose answer was lost can be made again; it is done once."""
+"""What the holder of a lease may do: complete a step, report, ask, release, finish.
+
+A call whose answer was lost can be made again; it is done once.
+"""
 
 from __future__ import annotations
 

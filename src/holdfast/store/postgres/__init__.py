@@ -1,10 +1,10 @@
 """The store for many machines: PostgreSQL, through psycopg 3.
 
-The rules live in the database, in PL/pgSQL functions (migrations/0003 and later). A later file may replace a function of
-an earlier one: ``claim`` stands in 0015_kinship.sql, and ``claimable`` in 0017_many_lines.sql. One call is one statement and one
-transaction: it takes its locks in one burst and holds none while a client thinks, it works behind a pooler in
-transaction mode, and every statement inside it sees what was committed before it began. From that follows the rule
-that all of them keep: **lock first, read in a later statement.** The order of locks stands in 0004_locking.sql.
+The rules live in the database, in PL/pgSQL functions (migrations/0003 and later). A later file may replace a function
+of an earlier one: ``claim`` is in 0015_kinship.sql, and ``claimable`` in 0017_many_lines.sql. One call is one statement
+and one transaction. It takes its locks in one burst and holds none while a client thinks. It works behind a pooler in
+transaction mode. Every statement inside it sees what was committed before it began. From that follows the rule that
+all of them keep: **lock first, read in a later statement.** The order of locks is in 0004_locking.sql.
 
 Modules:
 
