@@ -155,7 +155,7 @@ def test_a_client_that_dies_while_it_asks_disturbs_nobody(capfd: pytest.CaptureF
 
 
 def test_waiting_in_vain_says_what_was_seen() -> None:
-    with ChatServer([]) as server, pytest.raises(TimeoutError, match=r"waited 0\.01 s in vain"):
+    with ChatServer([]) as server, pytest.raises(TimeoutError, match=r"waited 0\.01 s; the chat server"):
         server.wait_until(lambda log: len(log) == 1, timeout=0.01)
 
 

@@ -29,6 +29,7 @@ from holdfast import (
     TaskState,
     current_effect_id,
 )
+from holdfast.engine.api.signatures import StepOptions
 from holdfast.testing import sandbox
 from tests.engine.effects.support import A_WHILE, World, commits_of, effect_of, effects_by_key, effects_in, open_doubt
 from tests.engine.support import crashing_worker, ended, reaches, until
@@ -41,18 +42,24 @@ PATIENCE = 60.0
 @pytest.mark.parametrize(
     ("asynchronous", "blocking"),
     [
-        (Context.step, SyncContext.step),
         (Holdfast.doubts, SyncHoldfast.doubts),
         (Holdfast.resolve, SyncHoldfast.resolve),
         (Holdfast.summary, SyncHoldfast.summary),
     ],
-    ids=["step", "doubts", "resolve", "summary"],
+    ids=["doubts", "resolve", "summary"],
 )
 def test_both_take_the_same(asynchronous: Any, blocking: Any) -> None:  # noqa: ANN401
     theirs, ours = (inspect.signature(function).parameters for function in (asynchronous, blocking))
     assert list(ours) == list(theirs)
     for name in set(ours) - {"self"}:
         assert (ours[name].kind, ours[name].default) == (theirs[name].kind, theirs[name].default), name
+
+
+def test_the_options_of_a_step_stand_once_and_both_take_them() -> None:
+    """A blocking step hands on whatever it is given, so only its own parameters are its own."""
+    assert list(inspect.signature(SyncContext.step).parameters) == ["self", "name", "function", "args", "options"]
+    taken = set(inspect.signature(Context.step).parameters) - {"self", "name", "function", "args", "unknown"}
+    assert taken == set(StepOptions.__annotations__)
 
 
 # Task functions that block

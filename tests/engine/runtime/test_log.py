@@ -127,7 +127,7 @@ async def test_a_failure_and_a_lost_lease_are_logged_calmly(quick: Holdfast, cap
             with pytest.raises(TaskFailed):
                 await handle.result(timeout=60)
     assert "another worker has it" in caplog.text
-    assert "running -> failed (attempt 1 of 1 failed: ConnectionError: gone at test_telling.py:" in caplog.text
+    assert "running -> failed (attempt 1 of 1 failed: ConnectionError: gone at test_log.py:" in caplog.text
     loud = [record for record in caplog.records if record.levelname != "INFO"]
     assert [(record.levelname, record.to_state) for record in loud] == [("WARNING", "failed")]  # type: ignore[attr-defined]
 

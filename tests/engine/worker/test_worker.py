@@ -552,7 +552,8 @@ async def test_idle_workers_share_what_comes(url: str, at_once: bool, monkeypatc
     async with AsyncExitStack() as opened:
         for hold in holds:
             work_on(await opened.enter_async_context(hold))
-        workers = [await opened.enter_async_context(hold.worker(concurrency=10, lease=3)) for hold in (holds * 2)[:2]]
+        workers = [await opened.enter_async_context(hold.worker(concurrency=10, lease=600)) for hold in (holds * 2)[:2]]
+        # A worker that thinks that it is alone looks again within seconds, however long its lease is.
         await until(lambda: all(worker._others == 1 for worker in workers))
         if at_once:
             await holds[0].submit_many("work", [()] * 10)

@@ -247,8 +247,7 @@ class Worker:
         if boot < self._sweep_at:
             return
         if boot >= self._look_for_others_at:
-            self._look_for_others_at = boot + self._host.lease.seconds / LOOKS_FOR_OTHERS_PER_LEASE
-            self._others = await self._count_others()
+            await self._look_for_others()
         swept = await self._services.store.sweep()
         for task_ids, state, reason in (
             (swept.recovered, TaskState.PENDING, "taken back, its worker died"),
@@ -298,6 +297,12 @@ class Worker:
         load = self._host.slots.busy / self._concurrency
         if load > 0:
             await self._services.alarms.sleep(LEAVE_TO_OTHERS * min(load, 1.0))
+
+    async def _look_for_others(self) -> None:
+        """Count the workers beside this one. A worker that seems to be alone looks more often: another may start."""
+        self._others = await self._count_others()
+        pause = self._host.lease.seconds / LOOKS_FOR_OTHERS_PER_LEASE
+        self._look_for_others_at = self._services.clock.boot() + (pause if self._others else min(pause, LOOK_EVERY))
 
     async def _count_others(self) -> int:
         """Count the living workers that share a queue and a task name with this one, by their registered details."""

@@ -248,7 +248,7 @@ async def test_a_next_try_that_cannot_be_put_off_is_left_to_the_policy_of_the_ta
     assert tries == 2
     error = (await handle.task()).error
     assert isinstance(error, dict)
-    assert "its next try could not be put off: not now" in str(error)
+    assert "its next try could not be postponed: not now" in str(error)
 
 
 @pytest.mark.parametrize("by_a_step", [False, True])

@@ -88,7 +88,7 @@ def test_one_task_is_run_resumed_retried_and_cancelled(url: str) -> None:
         handle = h.submit(fails_at_first)
         with pytest.raises(TaskFailed, match="not yet"):
             h.run(handle)
-        with pytest.raises(InvalidValue, match="still ahead"):
+        with pytest.raises(InvalidValue, match="give it a deadline in the future"):
             h.resume(handle, deadline=datetime.now(UTC))
         assert h.resume(handle, deadline=600).id == handle.id
         assert handle.task().deadline is not None
