@@ -92,14 +92,18 @@ SQLITE = (
     FastPath(
         "plain: steps, one by one",
         Bench.sequential_steps,
-        lambda: patch.object(sqlite_commit, "stretches", _none_is_plain),
+        lambda: patch.object(sqlite_commit, "split_batch", _none_is_plain),
     ),
     FastPath(
         "plain: steps, 100 at once",
         Bench.grouped_steps,
-        lambda: patch.object(sqlite_commit, "stretches", _none_is_plain),
+        lambda: patch.object(sqlite_commit, "split_batch", _none_is_plain),
     ),
-    FastPath("plain: ends, 100 at once", Bench.drain, lambda: patch.object(sqlite_commit, "stretches", _none_is_plain)),
+    FastPath(
+        "plain: ends, 100 at once",
+        Bench.drain,
+        lambda: patch.object(sqlite_commit, "split_batch", _none_is_plain),
+    ),
     FastPath(
         "submit_all: 1000 new at once",
         Bench.bulk_submits,

@@ -137,7 +137,7 @@ GUARDS = (
     Guard(
         "loose-ends",
         _ENGINE + "attempt/attempt.py",
-        "return self._intents.loose_ends(lambda key: inside is None or self.journal.digests.is_inside(key, inside))",
+        "return self._intents.unfinished(lambda key: inside is None or self.journal.digests.is_inside(key, inside))",
         "return ()",
         _EFFECTS,
     ),

@@ -28,10 +28,10 @@ class _Process:
         self.pid = os.getpid()
 
 
-class Heir(Protocol):
+class ForkObserver(Protocol):
     """Something that has to release its resources in a forked child."""
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Called in the child, before anything else runs there, and again in the child's own children."""
 
 
@@ -39,7 +39,7 @@ _here = _Process()
 _no_fork = threading.RLock()
 """Held by a thread while it forks, or while no other thread may fork."""
 _locks: set[LockFile] = set()
-_heirs: WeakSet[Heir] = WeakSet()
+_observers: WeakSet[ForkObserver] = WeakSet()
 
 
 class Owner:
@@ -95,7 +95,7 @@ class LockFile:
             os.close(self.descriptor)
 
 
-class ForkedFree:
+class ForkSafeLock:
     """A lock for threads that is free in a forked child: the thread that holds it may not exist there."""
 
     def __init__(self) -> None:
@@ -103,8 +103,8 @@ class ForkedFree:
         self._lock = threading.Lock()
         watch(self)
 
-    def let_go(self) -> None:
-        """See Heir."""
+    def release_in_child(self) -> None:
+        """See ForkObserver."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -116,9 +116,9 @@ class ForkedFree:
         self._lock.release()
 
 
-def watch(heir: Heir) -> None:
-    """Call ``let_go`` in every forked child, while the object lives."""
-    _heirs.add(heir)
+def watch(observer: ForkObserver) -> None:
+    """Call ``release_in_child`` in every forked child, while the object lives."""
+    _observers.add(observer)
 
 
 def blank(descriptor: int) -> None:
@@ -145,8 +145,8 @@ def _begin_child() -> None:
     while _locks:
         with suppress(OSError):
             blank(_locks.pop().descriptor)
-    for heir in list(_heirs):
-        heir.let_go()
+    for observer in list(_observers):
+        observer.release_in_child()
 
 
 def _begin_fork() -> None:

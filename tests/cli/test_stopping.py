@@ -12,7 +12,7 @@ from holdfast.model.worker import Claim, Claimed
 
 
 async def test_forcing_ends_the_grace_of_a_task_that_does_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "LAST_WORDS", 0.1)
+    monkeypatch.setattr(host, "HAND_BACK_TIMEOUT", 0.1)
     hold, began, enough = Holdfast("memory://"), asyncio.Event(), asyncio.Event()
 
     @hold.task

@@ -32,7 +32,7 @@ from holdfast.model.operations import (
 from holdfast.model.step import Step, StepState
 from holdfast.model.transitions import TaskState
 from holdfast.redaction import (
-    Curtain,
+    StreamRedactor,
     cause_of,
     guard_libraries,
     know,
@@ -172,7 +172,7 @@ def test_a_text_is_redacted_before_it_is_cut() -> None:
 def test_a_stream_shows_no_part_of_a_credential() -> None:
     know("sk-live-canary-0123")
     for size in range(1, 25):
-        curtain, text, shown = Curtain(), "so sk-live-canary-0123, sk-live-other, s", []
+        curtain, text, shown = StreamRedactor(), "so sk-live-canary-0123, sk-live-other, s", []
         for start in range(0, len(text), size):
             shown.append(curtain.take(text[start : start + size]))
             assert "sk-live-c" not in "".join(shown)

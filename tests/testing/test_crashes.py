@@ -12,7 +12,7 @@ from holdfast.model.commit import Commit, Held, Refusal
 from holdfast.model.operations import Release
 from holdfast.model.worker import NewWorker
 from holdfast.testing import CrashDidNotHappen, sandbox
-from holdfast.testing.mortal import MortalCommitter, Stage
+from holdfast.testing.killable import KillableCommitter, Stage
 from tests.engine.support import until
 
 hold = Holdfast("memory://")
@@ -224,7 +224,7 @@ async def test_what_a_dead_worker_had_not_sent_never_arrives() -> None:
             claimed = await hold.store.acquire(handle.id, owner.id)
             guard = Held(owner.id, claimed.fence, 1)
             commits.append(Commit(task_id=handle.id, guard=guard, operations=(Release(),)))
-        committer = MortalCommitter(hold.store, Stage(dead={owners[1].id}))
+        committer = KillableCommitter(hold.store, Stage(dead={owners[1].id}))
         verdicts = await asyncio.gather(*map(committer.put, commits))
         assert [verdict.refusal for verdict in verdicts] == [None, Refusal.SUPERSEDED]
         assert [(await handle.task()).owner for handle in handles] == [None, owners[1].id]

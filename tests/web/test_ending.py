@@ -95,7 +95,7 @@ async def test_a_call_may_finish(begins: bool, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("begins", [True, False])
 async def test_a_call_has_its_grace_and_no_more(begins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutdown, "GRACE", 0.01)
-    monkeypatch.setattr(shutdown, "LAST_WORDS", 0.01)
+    monkeypatch.setattr(shutdown, "ERROR_SEND_TIMEOUT", 0.01)
     requests, exchange = await started(Served(begins=begins), "POST")
     requests.stop()
     await asyncio.wait_for(requests.answered(), 60)

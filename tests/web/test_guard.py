@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.service.access import CALLER
 from holdfast.web.address import resolve
 from holdfast.web.application import LARGEST_BODY, Application, AsgiEndpoint, GuardedRoute
-from holdfast.web.guard import Door
+from holdfast.web.guard import RouteAccess
 from holdfast.web.names import HostNames
 from holdfast.web.tokens import read_tokens
 from tests.web.support import OTHER, SECRET, bearer
@@ -56,8 +56,8 @@ async def cached(request: Request) -> PlainTextResponse:
 
 PAGES = [
     GuardedRoute(path="/closed", endpoint=whoami),
-    GuardedRoute(path="/known", endpoint=whoami, door=Door.KNOWN_HOST),
-    GuardedRoute(path="/open", endpoint=whoami, door=Door.OPEN),
+    GuardedRoute(path="/known", endpoint=whoami, access=RouteAccess.KNOWN_HOST),
+    GuardedRoute(path="/open", endpoint=whoami, access=RouteAccess.OPEN),
     GuardedRoute(path="/body", endpoint=AsgiEndpoint(swallow)),
     GuardedRoute(path="/break", endpoint=break_down),
     GuardedRoute(path="/stream", endpoint=stream),

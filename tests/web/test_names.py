@@ -72,7 +72,7 @@ def test_which_names_are_known(bound_to: Address, allowed: tuple[str, ...], host
 
 
 @pytest.mark.parametrize(
-    ("origin", "host", "let_in"),
+    ("origin", "host", "allows_origin"),
     [
         ("http://127.0.0.1:8787", "127.0.0.1:8787", True),
         ("HTTP://127.0.0.1:8787", "127.0.0.1:8787", True),
@@ -93,10 +93,10 @@ def test_which_names_are_known(bound_to: Address, allowed: tuple[str, ...], host
         ("chrome-extension://holdfast.example.com", "127.0.0.1:8787", False),
     ],
 )
-def test_which_origins_are_let_in(origin: str, host: str, let_in: bool) -> None:
+def test_which_origins_are_let_in(origin: str, host: str, allows_origin: bool) -> None:
     place = read_host(host)
     assert place is not None
-    assert HostNames(LOOPBACK, ["holdfast.example.com"]).let_in(origin, place) is let_in
+    assert HostNames(LOOPBACK, ["holdfast.example.com"]).allows_origin(origin, place) is allows_origin
 
 
 @pytest.mark.parametrize("name", ["", "*", "*.example.com", "https://example.com", "example.com:443", "a b", "a/b"])

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 
 from holdfast.web.address import bound, resolve, url_of
 from holdfast.web.application import Application, GuardedRoute
-from holdfast.web.guard import Door
+from holdfast.web.guard import RouteAccess
 from holdfast.web.names import HostNames
 from holdfast.web.server_process import Server
 from holdfast.web.tokens import make_token
@@ -27,7 +27,7 @@ async def hello(request: Request) -> PlainTextResponse:
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[Server, str]]:
     address = resolve("127.0.0.1", 0)
-    pages = [GuardedRoute(path="/", endpoint=hello, door=Door.KNOWN_HOST)]
+    pages = [GuardedRoute(path="/", endpoint=hello, access=RouteAccess.KNOWN_HOST)]
     application = Application(pages, tokens=make_token()[0], names=HostNames(address))
     with bound(address) as listener:
         url = url_of(listener)

@@ -73,7 +73,7 @@ class Arguments:
             raise self._does_not_fit("; ".join((*unknown, *missing)))
         body = canonical(dict(plain), name="arguments")
         try:
-            chosen = self._bring_back(body)
+            chosen = self._round_trip(body)
             lazy = _settle(chosen)
             again = self._write(chosen)
         except ValidationError as error:
@@ -87,7 +87,7 @@ class Arguments:
             parameter: iter(values[name]) if name in lazy else values[name] for name, parameter in self._fields.items()
         }
 
-    def _bring_back(self, body: bytes) -> BaseModel:
+    def _round_trip(self, body: bytes) -> BaseModel:
         # Also by name: a pydantic model may read a field under one name and write it under another.
         return self._model.model_validate_json(body, by_alias=True, by_name=True)
 
@@ -98,7 +98,7 @@ class Arguments:
             try:
                 dumped = chosen.model_dump(mode="json", by_alias=True, round_trip=True, include={name}, warnings=False)
             except Exception as error:  # a serializer may raise anything
-                raise self._does_not_come_back(parameter, _reason(error)) from error
+                raise self._fails_round_trip(parameter, _reason(error)) from error
             plain[parameter] = in_order(getattr(chosen, name), dumped[parameter])
         try:
             canonical(plain, name="arguments")
@@ -108,20 +108,20 @@ class Arguments:
 
     def _check_comes_back(self, chosen: BaseModel, plain: dict[str, JsonValue]) -> None:
         try:
-            again = self._bring_back(canonical(plain))
+            again = self._round_trip(canonical(plain))
             _settle(again)
         except ValidationError as error:
             fault = error.errors(include_url=False, include_input=False)[0]
-            raise self._does_not_come_back(str(next(iter(fault["loc"]), "")), fault["msg"]) from None
+            raise self._fails_round_trip(str(next(iter(fault["loc"]), "")), fault["msg"]) from None
         except Exception as error:  # a validator may raise anything
-            raise self._does_not_come_back("", _reason(error)) from error
+            raise self._fails_round_trip("", _reason(error)) from error
         for name, parameter in self._fields.items():
             if not is_same(getattr(chosen, name), getattr(again, name)):
-                raise self._does_not_come_back(parameter, "it is restored as another value")
+                raise self._fails_round_trip(parameter, "it is restored as another value")
         if (other := _differing(plain, self._write(again))) is not None:
-            raise self._does_not_come_back(other, "it is written in another way each time")
+            raise self._fails_round_trip(other, "it is written in another way each time")
 
-    def _does_not_come_back(self, parameter: str, why: str) -> InvalidValue:
+    def _fails_round_trip(self, parameter: str, why: str) -> InvalidValue:
         which = f"its parameter {parameter!r}" if parameter in self.names else "one of its parameters"
         return InvalidValue(
             f"the tool {self._tool} cannot be called with these arguments: {which} cannot be restored unchanged from "

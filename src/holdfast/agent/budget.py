@@ -19,7 +19,7 @@ from holdfast.agent.prices import Price, price_of, unpriced
 from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.attempt.journal import RESERVED
 from holdfast.engine.manage.budget import BUDGET, new_limit
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.approval import KIND as APPROVAL_STEP
 from holdfast.engine.steps.approval import decision
 from holdfast.model.approval import Approval, Ask
@@ -105,7 +105,7 @@ class Accounting:
         """Read the books again."""
         store = self._attempt.services.store
         for name in self._names:
-            lines = await insist(partial(store.accounts, name))
+            lines = await call_store(partial(store.accounts, name))
             self.books.lines[name] = {line.meter: line for line in lines}
             cost = self.books.lines[name].get(Meter.COST_MICROS)
             if self._has_no_price is not None and cost is not None and cost.limit is not None:
@@ -212,7 +212,7 @@ class Accounting:
                 return
             await self._exhausted(short)
 
-    def affords(self, steps: int) -> bool:
+    def can_afford(self, steps: int) -> bool:
         """Return whether so many steps fit in addition to the call under way, by the last read of the books."""
         left = self.books.left(Meter.STEPS)
         # What is left in a shared account may have changed since: it has to be reserved.

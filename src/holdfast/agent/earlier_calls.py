@@ -19,7 +19,7 @@ from holdfast.agent.fixed_arguments import fingerprint
 from holdfast.agent.tool import ToolError
 from holdfast.agent.transcript import RecordedAnswer, read_answers, tool_key
 from holdfast.engine.attempt.journal import CHILD
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.call import Call, arguments_of
 from holdfast.model.canonical import digest
 from holdfast.model.codec import decode
@@ -74,22 +74,22 @@ class EarlierCalls:
     async def read(cls, attempt: Attempt) -> EarlierCalls:
         """Read the siblings' calls, if there is a parent and it is past its first round."""
         store, parent_id = attempt.services.store, attempt.task.parent_id
-        parent = None if parent_id is None else await insist(partial(store.get, parent_id))
+        parent = None if parent_id is None else await call_store(partial(store.get, parent_id))
         if parent is None or parent.round == 1:
             return cls(attempt, 1, [], {})
         effects: list[Effect] = []
         wrote: dict[str, str] = {}
         for task in await _children_of(attempt, parent):
             if task.id != attempt.task.id:
-                made = await insist(partial(store.effects, task_id=task.id, limit=_MOST))
+                made = await call_store(partial(store.effects, task_id=task.id, limit=_MOST))
                 effects += made
                 if any(effect.effect_class is EffectClass.ONCE for effect in made):
-                    by_key = _written(read_answers(await insist(partial(store.steps, task.id))))
+                    by_key = _written(read_answers(await call_store(partial(store.steps, task.id))))
                     wrote |= {one.effect_id: by_key[one.step_key] for one in made if one.step_key in by_key}
         # Read after the effects: a sibling that does not work now made none of these effects in this round.
         at_work = {
             str(decode(step.output))
-            for step in await insist(partial(store.steps, parent.id))
+            for step in await call_store(partial(store.steps, parent.id))
             if step.kind == CHILD
             and step.round == parent.round
             and step.state is StepState.COMPLETED
@@ -153,7 +153,7 @@ class EarlierCalls:
         if self._round > 1:
             mine: dict[str, JsonValue] = {"task": task.id, "key": key, "round": task.round}
             emit = partial(attempt.services.store.emit, f"taken:{effect_id}", mine, key=f"round {self._round}")
-            event = await insist(partial(emit, actor=attempt.lease.worker_id))
+            event = await call_store(partial(emit, actor=attempt.lease.worker_id))
             # An effect that this task took in an earlier round of its own is still free for it.
             is_of_round_before = event.payload["task"] == task.id and event.payload["round"] != task.round
             if event.payload != mine and not is_of_round_before:
@@ -209,10 +209,10 @@ class EarlierCalls:
 
     async def _read(self, effect_id: str) -> Effect | None:
         store = self._attempt.services.store
-        return next(iter(await insist(partial(store.effects, effect_id=effect_id, limit=1))), None)
+        return next(iter(await call_store(partial(store.effects, effect_id=effect_id, limit=1))), None)
 
     async def _output(self, effect: Effect) -> bytes | None:
-        steps = await insist(partial(self._attempt.services.store.steps, effect.task_id))
+        steps = await call_store(partial(self._attempt.services.store.steps, effect.task_id))
         lines = [step for step in steps if step.effect_id == effect.effect_id]
         return next((step.output for step in lines if step.state is StepState.COMPLETED and step.output), None)
 
@@ -228,4 +228,6 @@ def _written(answers: Iterable[tuple[int, RecordedAnswer]]) -> dict[str, str]:
 
 async def _children_of(attempt: Attempt, parent: Task) -> list[Task]:
     find = attempt.services.store.find
-    return list((await insist(partial(find, TaskFilter(parent_id=parent.id), limit=_MOST, newest_first=False))).items)
+    return list(
+        (await call_store(partial(find, TaskFilter(parent_id=parent.id), limit=_MOST, newest_first=False))).items
+    )

@@ -15,7 +15,7 @@ from holdfast.engine.api.start import SUBMITTER
 from holdfast.engine.attempt.journal import OTHER_INPUT
 from holdfast.engine.manage.message import MESSAGE
 from holdfast.engine.manage.past_state import EMPTY
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.call import ONE_TRY, Call
 from holdfast.engine.steps.step import perform
 from holdfast.model.agent_state import AgentState
@@ -64,11 +64,11 @@ async def begin(run: AgentRun) -> Beginning:
     store, task = attempt.services.store, attempt.task
     earlier: list[Step] = []
     if task.round > 1:
-        every = await insist(partial(store.steps, task.id))
+        every = await call_store(partial(store.steps, task.id))
         earlier = [step for step in every if step.round < task.round]
     messages = await _first_messages(run, [step for step in earlier if step.kind == BEGIN])
     if not attempt.discovery.is_under_way and not _has_answered(attempt, earlier):
-        attempt.outbox.buffer(*_held_to_rules(run))
+        attempt.outbox.buffer(*_with_rules(run))
     if attempt.journal.get(OTHER_INPUT) is not None:
         # A new request, for an agent that keeps its state from the request before.
         messages = [user_message(run.text)]
@@ -118,7 +118,7 @@ def _written(run: AgentRun, made: Opening) -> tuple[Operation, ...]:
     return (*made.links, *run.keeper.change(made.patch, author=made.author, reason=made.reason))
 
 
-def _held_to_rules(run: AgentRun) -> tuple[Operation, ...]:
+def _with_rules(run: AgentRun) -> tuple[Operation, ...]:
     """Return the patch that applies the agent's rules to a state that a person or older code patched before it began.
 
     From the agent's first answer on, a person may change its rules.
@@ -144,10 +144,10 @@ class _Previous:
         """Read its state and conversation; the step records the conversation."""
         services = self._run.attempt.services
         store = services.store
-        task = await insist(partial(store.get, task_id))
+        task = await call_store(partial(store.get, task_id))
         if task is None:  # it was there when this one was submitted
             raise NotFound("task", task_id, where=PRUNED)
-        steps = await insist(partial(store.steps, task_id))
+        steps = await call_store(partial(store.steps, task_id))
         if (
             self._run.attempt.outbox.version == 0
         ):  # otherwise a patch from outside came before this attempt, and opened it

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.agent import as_model
 from holdfast.agent.budget import accounting_of
 from holdfast.agent.finish_reason import ended_well
-from holdfast.agent.model_call import Thinker
+from holdfast.agent.model_call import ModelCalls
 from holdfast.agent.resumption import stored_state
 from holdfast.agent.run_state import StateKeeper
 from holdfast.agent.verifier import draw_code, question, read_judgement
@@ -34,7 +34,7 @@ async def judged(agent: Agent, judge: Judge, ctx: Context, result: str) -> bool 
     keeper = StateKeeper(attempt, checkpoint, patches, noted=lambda _: None)
     accounting = accounting_of(attempt, agent, model.name)
     await accounting.open()
-    thinker = Thinker(
+    model_calls = ModelCalls(
         attempt,
         model,
         accounting,
@@ -48,7 +48,7 @@ async def judged(agent: Agent, judge: Judge, ctx: Context, result: str) -> bool 
         Message(role="system", content=question(judge.criteria, code)),
         Message(role="user", content=f"The task:\n{keeper.state.goal}\n\nThe result:\n{result}"),
     )
-    reply = (await thinker.ask(f"{VERIFY}judge", lambda: prompt, turn=0)).reply
+    reply = (await model_calls.ask(f"{VERIFY}judge", lambda: prompt, turn=0)).reply
     if not ended_well(reply.finish_reason):
         return f"the judge's answer was not complete (finish_reason {storable(reply.finish_reason, 60)!r})"
     return read_judgement(reply.content, code)

@@ -38,7 +38,7 @@ _MOST_BYTES_OF_A_CHARACTER = 6
 """In JSON, which writes some characters as escapes."""
 
 
-class Thinker:
+class ModelCalls:
     """The model calls of one attempt."""
 
     def __init__(
@@ -166,7 +166,7 @@ class Thinker:
     def _answer(self, reply: Reply) -> RecordedAnswer:
         calls = len(reply.tool_calls)
         readings = None if self._read is None else tuple(map(self._read, reply.tool_calls))
-        return RecordedAnswer(reply, 1 + calls if self._accounting.affords(calls) else 1, readings)
+        return RecordedAnswer(reply, 1 + calls if self._accounting.can_afford(calls) else 1, readings)
 
     def _pressure(self, key: str, usage: Usage, steps: int) -> tuple[Operation, ...]:
         flags = self._keeper.state.risk_flags

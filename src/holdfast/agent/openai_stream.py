@@ -19,7 +19,7 @@ from holdfast.agent.model import ModelError, Request, note_unseen
 from holdfast.agent.openai_wire import well_formed
 from holdfast.model.failure import storable
 from holdfast.model.message import Reply, ToolCall, Usage
-from holdfast.redaction import Curtain, redacted
+from holdfast.redaction import StreamRedactor, redacted
 
 LAST_EVENT = "[DONE]"
 MOST_BYTES = 64 << 20
@@ -158,7 +158,7 @@ class Assembly:
     def __init__(self, request: Request, on_text: Callable[[str], None]) -> None:
         self._request = request
         self._on_text = on_text
-        self._curtain = Curtain()
+        self._redactor = StreamRedactor()
         self._content = ""
         self._calls: list[_GrowingCall] = []
         self._size = 0
@@ -186,7 +186,7 @@ class Assembly:
             raise ModelError("the stream ended without a finish_reason; the reply is not complete and was discarded")
         if self._finish_reason == "error":  # from a gateway whose endpoint failed
             raise ModelError("the endpoint stopped with finish_reason 'error'; the reply was discarded")
-        if rest := self._curtain.end():
+        if rest := self._redactor.end():
             self._on_text(rest)
         return Reply(
             content=redacted(well_formed(self._content), in_data=True),
@@ -200,7 +200,7 @@ class Assembly:
         if text := delta.content or delta.refusal:
             self._count(text)
             self._content += text
-            if shown := self._curtain.take(well_formed(text)):
+            if shown := self._redactor.take(well_formed(text)):
                 self._on_text(shown)
         note_unseen(self._on_text, delta.thoughts)
         grown: list[_GrowingCall] = []

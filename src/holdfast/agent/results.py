@@ -7,7 +7,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from holdfast.engine.attempt.attempt import Attempt
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.agent_state import ArtifactRef
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.excerpt import excerpt
@@ -63,7 +63,7 @@ async def keep_output(
         return {"value": data}, None
     media_type = _TEXT if isinstance(data, str) else _JSON
     store = attempt.services.store
-    artifact = await insist(lambda: store.put_artifact(body, media_type=media_type))
+    artifact = await call_store(lambda: store.put_artifact(body, media_type=media_type))
     summary = " ".join(text[: 2 * _SUMMARY].split())[:_SUMMARY]
     kept = ArtifactRef(artifact_id=artifact.id, type=f"tool_result.{tool}", summary=summary, bytes=len(body))
     shown = excerpt(text, max_bytes=inline_bytes)
@@ -80,7 +80,7 @@ async def read_output(attempt: Attempt, output: Any) -> JsonValue:  # noqa: ANN4
     if "value" in output:
         return output["value"]
     store, artifact_id = attempt.services.store, output["artifact"]["artifact_id"]
-    described = await insist(lambda: store.artifact(artifact_id))
-    body = await insist(lambda: store.read_artifact(artifact_id))
+    described = await call_store(lambda: store.artifact(artifact_id))
+    body = await call_store(lambda: store.read_artifact(artifact_id))
     is_data = described is not None and described.media_type == _JSON
     return parse(body) if is_data else body.decode("utf-8", "surrogatepass")

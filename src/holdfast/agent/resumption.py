@@ -6,7 +6,7 @@ from functools import partial
 
 from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.attempt.journal import RESUMED
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.checkpoints import Checkpoints, age_of, check_age, damage_of
 from holdfast.model.operations import SetAsideCheckpoint
 from holdfast.model.records import Checkpoint, PatchRecord
@@ -24,7 +24,7 @@ async def stored_state(attempt: Attempt) -> tuple[Checkpoint | None, tuple[Patch
     if newest is None or damage_of(newest) is None:
         return newest, loaded.patches, 0 if newest is None else newest.number
     store, task_id = attempt.services.store, attempt.task.id
-    every = await insist(partial(store.checkpoints, task_id))
+    every = await call_store(partial(store.checkpoints, task_id))
     good = None
     for checkpoint in reversed(every):
         why = checkpoint.damaged or damage_of(checkpoint)
@@ -34,7 +34,7 @@ async def stored_state(attempt: Attempt) -> tuple[Checkpoint | None, tuple[Patch
         if checkpoint.damaged is None and not attempt.discovery.is_under_way:
             await attempt.outbox.commit(SetAsideCheckpoint(number=checkpoint.number, why=why))
     after = 0 if good is None else good.version
-    patches = await insist(partial(store.patches, task_id, after=after))
+    patches = await call_store(partial(store.patches, task_id, after=after))
     return good, tuple(patches), every[-1].number
 
 
@@ -50,5 +50,5 @@ async def check_freshness(attempt: Attempt, policy: Checkpoints) -> None:
     now = attempt.services.time.now()
     if last is None or now - last <= policy.max_age:
         return
-    history = await insist(partial(attempt.services.store.history, attempt.task.id))
+    history = await call_store(partial(attempt.services.store.history, attempt.task.id))
     check_age(policy, attempt.task.id, age_of(history, last, now))

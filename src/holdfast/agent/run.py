@@ -16,7 +16,7 @@ from holdfast.agent import first_messages, prompt
 from holdfast.agent.budget import accounting_of
 from holdfast.agent.budget_figures import limits_patch
 from holdfast.agent.earlier_calls import EarlierCalls
-from holdfast.agent.model_call import Thinker
+from holdfast.agent.model_call import ModelCalls
 from holdfast.agent.notes import noted
 from holdfast.agent.progress import LOOP_FLAG, Progress
 from holdfast.agent.resumption import check_freshness, stored_state
@@ -28,7 +28,7 @@ from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.manage.artifacts import Artifacts
 from holdfast.engine.manage.memory import Memory
 from holdfast.engine.manage.message import MESSAGE, inbox, is_message
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.call import Call
 from holdfast.engine.steps.children import check_caller
 from holdfast.model.checkpoints import CheckpointStrategy, Saver
@@ -64,7 +64,7 @@ class AgentRun:
         self._progress = Progress(most_identical=agent.max_identical_calls, most_senseless=agent.max_senseless_answers)
         self.keeper: StateKeeper
         self._saver: Saver
-        self._thinker: Thinker
+        self._model_calls: ModelCalls
         self.past: EarlierCalls
         self._dispatcher = Dispatcher(self)
         self._turn = 0
@@ -103,7 +103,7 @@ class AgentRun:
         await check_freshness(attempt, agent.checkpoints)
         await self.accounting.open()
         self.past = await EarlierCalls.read(attempt)
-        self._thinker = Thinker(
+        self._model_calls = ModelCalls(
             attempt,
             agent.model,
             self.accounting,
@@ -135,7 +135,7 @@ class AgentRun:
             await self.attempt.check()
             await self._look_up()
         answered = sum(map(is_answer, self.conversation))
-        answer = await self._thinker.ask(
+        answer = await self._model_calls.ask(
             key,
             self._prompt,
             self.agent.specs,
@@ -149,7 +149,7 @@ class AgentRun:
     @property
     def _has_gone_on(self) -> bool:
         """Whether the journal also has the next answer: then the attempt that recorded it has finished this turn."""
-        return self._thinker.is_recorded(model_key(self._turn + 1))
+        return self._model_calls.is_recorded(model_key(self._turn + 1))
 
     async def _look_up(self) -> None:
         """Read what others have sent and changed, before a new model call."""
@@ -190,7 +190,7 @@ class AgentRun:
         calls = answer.reply.tool_calls
         if answer.steps <= len(calls):
             return ()  # the budget does not allow them: a person has to grant more first
-        if self._dispatcher.touches_the_world(calls):
+        if self._dispatcher.has_side_effects(calls):
             call.is_lazy = False
         return self._dispatcher.arm(self._turn, answer)
 
@@ -264,7 +264,7 @@ class AgentRun:
         attempt = self.attempt
         if not attempt.discovery.is_under_way:
             channel = inbox(attempt.task.id)
-            while page := await insist(partial(attempt.services.store.events, channel, after=self._last_read)):
+            while page := await call_store(partial(attempt.services.store.events, channel, after=self._last_read)):
                 for event in page:
                     self._last_read = event.number
                     if is_message(event.payload):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.manage.past_state import EMPTY, read_patch
 from holdfast.engine.manage.state import with_origin
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.operations import ApplyPatch
@@ -96,7 +96,7 @@ class StateKeeper:
         if self.catch_up() and await self._is_unchanged():
             return False
         store, task_id = self._attempt.services.store, self._attempt.task.id
-        foreign = self._fold(await insist(lambda: store.patches(task_id, after=self.version)))
+        foreign = self._fold(await call_store(lambda: store.patches(task_id, after=self.version)))
         if self._attempt.outbox.is_flushed:
             self._own.clear()  # a patch that is not stored by now was refused with its Commit
         self.state = self._stored
@@ -106,7 +106,7 @@ class StateKeeper:
 
     async def _is_unchanged(self) -> bool:
         task_id = self._attempt.task.id
-        task = await insist(lambda: self._attempt.services.store.get(task_id))
+        task = await call_store(lambda: self._attempt.services.store.get(task_id))
         return task is not None and task.version == self.version
 
     def _fold(self, patches: Iterable[PatchRecord]) -> bool:

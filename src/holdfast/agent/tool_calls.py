@@ -78,7 +78,7 @@ class Dispatcher:
         except BadArguments as error:
             return FixedArguments({}, wrong=storable(str(error), _LONGEST_FAULT))
 
-    def touches_the_world(self, calls: Iterable[ToolCall]) -> bool:
+    def has_side_effects(self, calls: Iterable[ToolCall]) -> bool:
         """Return whether any of the calls does more than read: then the answer must be durable before it is made."""
         tools = [self._run.agent.tools.get(call.name) for call in calls]
         return any(

@@ -16,7 +16,7 @@ import typer
 from rich.console import RenderableType
 
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.terminal import say, words
+from holdfast.cli.terminal import print_message, words
 from holdfast.model.errors import InvalidValue
 
 
@@ -31,7 +31,7 @@ def ask(question: str, *about: RenderableType, yes: bool) -> None:
     with _conversation():
         agreed = typer.confirm(f"{question} Go on?", err=True)
     if not agreed:
-        say("nothing was changed")
+        print_message("nothing was changed")
         raise typer.Exit(ExitCode.FAILURE)
 
 
@@ -53,7 +53,7 @@ def _conversation() -> Iterator[None]:
             yield
     except typer.Abort:
         typer.echo(err=True)
-        say("nothing was changed")
+        print_message("nothing was changed")
         raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, before)

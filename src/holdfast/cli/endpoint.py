@@ -12,7 +12,7 @@ import typer
 
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command_line
-from holdfast.cli.terminal import say
+from holdfast.cli.terminal import print_message
 from holdfast.cli.times import span
 from holdfast.model.errors import NotFound, StoreError
 from holdfast.service.identify import short
@@ -69,14 +69,16 @@ async def end(watching: asyncio.Task[None]) -> None:
     await asyncio.gather(watching, return_exceptions=True)
 
 
-def tell_end(found: Unreached, task_id: str, service: Service, *, application: str, waited: float) -> None:
+def print_unreachable(found: Unreached, task_id: str, service: Service, *, application: str, waited: float) -> None:
     """Print which endpoint cannot be reached, what was tried, and how to go on; ``application`` as it was typed."""
     tries = "1 try" if len(found.tries) == 1 else f"{len(found.tries)} tries"
-    say(found.message)
+    print_message(found.message)
     if not service.is_durable:
-        say(f"no connection in {tries} ({span(waited)}), so `holdfast run` stops")
+        print_message(f"no connection in {tries} ({span(waited)}), so `holdfast run` stops")
         return
-    say(f"no connection in {tries} ({span(waited)}), so `holdfast run` stops; task {short(task_id)} stays open")
+    print_message(
+        f"no connection in {tries} ({span(waited)}), so `holdfast run` stops; task {short(task_id)} stays open"
+    )
     ways = {
         f"holdfast run{application} --id {short(task_id)}": "go on; --patience 10m waits longer",
         f"holdfast worker{application}": "or leave it to a worker, which goes on trying",

@@ -12,7 +12,7 @@ from io import TextIOWrapper
 
 from holdfast.cli.exits import ExitCode, exit_code
 from holdfast.cli.render.words import safe
-from holdfast.cli.terminal import close_stdout, say
+from holdfast.cli.terminal import close_stdout, print_message
 from holdfast.model.errors import HoldfastError, StateConflict, StoreUnavailable
 from holdfast.redaction import know_url, redacted
 
@@ -49,7 +49,7 @@ def run(app: Callable[[], None]) -> None:
             text = "".join(traceback.format_exception(error))
             sys.stderr.write(safe(text) if sys.stderr.isatty() else text)
             sys.exit(ExitCode.FAILURE)
-        say(_in_words(error))
+        print_message(_in_words(error))
         if isinstance(error, OSError):
             close_stdout()
         sys.exit(exit_code(error) if isinstance(error, HoldfastError) else ExitCode.FAILURE)

@@ -19,7 +19,7 @@ from rich.text import Text
 from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.render.words import safe
 from holdfast.cli.signals import StopSignals
-from holdfast.cli.terminal import console, print_line, print_page, say
+from holdfast.cli.terminal import console, print_line, print_message, print_page
 from holdfast.model.task import JsonValue
 from holdfast.service.changes import View
 
@@ -110,7 +110,7 @@ async def _news(
     async for view in views:
         _check_for_reader()
         if view.away is not None and not was_away:
-            say(f"the store does not answer, and is waited for: {view.away}")
+            print_message(f"the store does not answer, and is waited for: {view.away}")
         was_away = view.away is not None
         shown = _without_clocks(form(view.seen))
         if shown != before:

@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 
 from holdfast.cli.render.words import safe
-from holdfast.cli.terminal import json_text, say
+from holdfast.cli.terminal import json_text, print_message
 from holdfast.model.task import JsonValue
 
 FIELDS = ("task_id", "from_state", "to_state", "reason", "step")
@@ -43,19 +43,19 @@ class JsonFormatter(logging.Formatter):
         return json_text(line, visible=sys.stderr.isatty())
 
 
-class Troubles(logging.Handler):
+class ProblemPrinter(logging.Handler):
     """Prints what a person should look at; not the moves of tasks, which the screen shows already."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the record, if it is trouble."""
         if record.levelno >= logging.WARNING and not hasattr(record, "to_state"):
-            say(record.getMessage())
+            print_message(record.getMessage())
 
 
-def tell_troubles() -> None:
+def print_problems() -> None:
     """Print the engine's warnings and errors about a task that runs here."""
     logger = logging.getLogger("holdfast")
-    logger.addHandler(Troubles())
+    logger.addHandler(ProblemPrinter())
     logger.propagate = False
 
 

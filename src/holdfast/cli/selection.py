@@ -12,7 +12,7 @@ from holdfast.cli.errors import in_one_line
 from holdfast.cli.exits import ExitCode, exit_code
 from holdfast.cli.filters import Filters
 from holdfast.cli.render.words import input_of, state_text
-from holdfast.cli.terminal import print_json, say, table
+from holdfast.cli.terminal import print_json, print_message, table
 from holdfast.cli.times import age
 from holdfast.model.errors import InvalidValue
 from holdfast.model.task import Task
@@ -51,7 +51,7 @@ def nothing_chosen(*, among: Collection[TaskState], as_json: bool) -> typer.Exit
     """Print that no task fits, and return the exit."""
     if as_json:
         print_json({"tasks": []})
-    say(f"no {_or(among)} task fits; nothing was changed")
+    print_message(f"no {_or(among)} task fits; nothing was changed")
     return typer.Exit(ExitCode.NOT_FOUND)
 
 
@@ -91,15 +91,15 @@ async def report(
     try:
         async for one in doing:
             if one.error is not None:
-                say(in_one_line(one.error))
+                print_message(in_one_line(one.error))
             elif not as_json:
                 typer.echo(f"{one.task_id} {one.state}")
             if (words := remark(tasks[len(done)], one)) is not None:
-                say(words)
+                print_message(words)
             done.append(one)
     finally:
         if len(done) < len(tasks):
-            say(f"stopped after {len(done)} of {len(tasks)} tasks; the one that was next may be done or not")
+            print_message(f"stopped after {len(done)} of {len(tasks)} tasks; the one that was next may be done or not")
         if as_json:
             print_json({"tasks": [one.to_json() for one in done]})
     errors = [one.error for one in done if one.error is not None]

@@ -59,7 +59,7 @@ class StopSignals:
                 self._loop.remove_signal_handler(number)
             signal.signal(number, handler)
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Let a signal end a forked child, as it would have without us.
 
         The loop gets signals through a pipe that the child shares: a signal to the child would stop the parent. (Python

@@ -63,7 +63,7 @@ def words() -> Console:
     return Console(stderr=True, highlight=False, emoji=False)
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a message to stderr, beside the data: on one line, unless the terminal is too narrow for it.
 
     A word that is longer than a line is left to the terminal: a cursor or a URL that we broke could not be copied.
@@ -76,10 +76,10 @@ def say(text: str) -> None:
         typer.echo(line, err=True)
 
 
-def say_if_cut(listed: Sequence[object], limit: int) -> None:
+def print_if_cut(listed: Sequence[object], limit: int) -> None:
     """Print a message if a list may not be complete."""
     if len(listed) >= limit:
-        say(f"these are the first {limit:,}, and there may be more: a larger --limit shows them")
+        print_message(f"these are the first {limit:,}, and there may be more: a larger --limit shows them")
 
 
 def print_json(data: JsonValue) -> None:
@@ -129,7 +129,7 @@ def print_table(
     Without a terminal, columns are separated by at least two spaces, and nothing is cut.
     """
     if not rows:
-        say(empty)
+        print_message(empty)
         return
     if console().is_terminal:
         console().print(table(columns, rows, flexible=flexible))

@@ -33,7 +33,7 @@ from holdfast.redaction import make_logger
 from holdfast.service import forms
 from holdfast.service.changes import ANYTHING, Loop
 
-KEEP_HOUSE_EVERY: Final = 5.0
+CLEAN_UP_EVERY: Final = 5.0
 """Seconds between two sweeps while there is no watcher."""
 
 LOOK_EVERY: Final = 0.4
@@ -47,7 +47,7 @@ MOST_WATCHED: Final = 2000
 """Resources one server watches. Tasks cost one small read together, everything else one each."""
 
 _OF_A_TASK: Final = (StateAddress, StepsAddress, CheckpointAddress)
-Tell = Callable[[str], Awaitable[None]]
+Notify = Callable[[str], Awaitable[None]]
 _log = make_logger(__name__)
 
 
@@ -57,16 +57,16 @@ class Watched:
 
     seen: str
     """Its fingerprint when it was last looked at."""
-    watching: Counter[tuple[str, Tell]] = field(default_factory=Counter)
+    watching: Counter[tuple[str, Notify]] = field(default_factory=Counter)
     """The URI of each watcher and the function that notifies it, with a count: streams may share one function."""
 
 
-class Messenger:
+class Notifier:
     """Notifies one watcher. A slow watcher delays no other one, and gets one notification for many changes."""
 
-    def __init__(self, uri: str, tell: Tell) -> None:
+    def __init__(self, uri: str, notify: Notify) -> None:
         """Send no notification yet."""
-        self._uri, self._tell = uri, tell
+        self._uri, self._notify = uri, notify
         self._going: asyncio.Task[None] | None = None
         self._again = False
 
@@ -81,7 +81,7 @@ class Messenger:
         while True:
             self._again = False
             try:
-                await self._tell(self._uri)
+                await self._notify(self._uri)
             except Exception:  # noqa: BLE001 - the connection is gone, or going
                 _log.warning("a watcher of %s cannot be notified of its changes", self._uri, exc_info=True)
             if not self._again:
@@ -104,28 +104,28 @@ class ResourceWatcher:
         self._loop = Loop("holdfast-mcp-watcher", self._run, outage=self._service.outage)
         self._watched: dict[Address, Watched] = {}
         self._changed = asyncio.Event()
-        self._messengers: dict[tuple[str, Tell], Messenger] = {}
+        self._notifiers: dict[tuple[str, Notify], Notifier] = {}
 
-    async def watch(self, uri: str, address: Address, tell: Tell) -> None:
+    async def watch(self, uri: str, address: Address, notify: Notify) -> None:
         """Notify of every change from now on."""
         if address not in self._watched:
             if len(self._watched) >= MOST_WATCHED:
                 raise InvalidValue(f"{MOST_WATCHED} resources are watched already; end some of the subscriptions first")
             seen = await self._fingerprint(address)
             self._watched.setdefault(address, Watched(seen))
-        self._watched[address].watching[uri, tell] += 1
+        self._watched[address].watching[uri, notify] += 1
         self._changed.set()
 
-    def leave(self, uri: str, address: Address, tell: Tell) -> None:
+    def leave(self, uri: str, address: Address, notify: Notify) -> None:
         """Send no more notifications. Leaving twice is fine."""
         watched = self._watched.get(address)
-        if watched is None or (uri, tell) not in watched.watching:
+        if watched is None or (uri, notify) not in watched.watching:
             return
-        watched.watching[uri, tell] -= 1
-        if not watched.watching[uri, tell]:
-            del watched.watching[uri, tell]
-            if (messenger := self._messengers.pop((uri, tell), None)) is not None:
-                messenger.stop()
+        watched.watching[uri, notify] -= 1
+        if not watched.watching[uri, notify]:
+            del watched.watching[uri, notify]
+            if (notifier := self._notifiers.pop((uri, notify), None)) is not None:
+                notifier.stop()
         if not watched.watching:
             del self._watched[address]
 
@@ -137,8 +137,8 @@ class ResourceWatcher:
             yield
         finally:
             watching.cancel()
-            for messenger in self._messengers.values():
-                messenger.stop()
+            for notifier in self._notifiers.values():
+                notifier.stop()
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _run(self) -> None:
@@ -149,11 +149,11 @@ class ResourceWatcher:
         self._changed.clear()
         # Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.
         with suppress(TimeoutError):
-            async with asyncio.timeout(KEEP_HOUSE_EVERY):
+            async with asyncio.timeout(CLEAN_UP_EVERY):
                 await self._changed.wait()
-        await self._keep_house()
+        await self._clean_up()
 
-    async def _keep_house(self) -> None:
+    async def _clean_up(self) -> None:
         if self._sweeps:
             await self._service.tidy()
 
@@ -169,8 +169,8 @@ class ResourceWatcher:
                     if self._sweeps:
                         await self._service.sweep()
                 if clock() >= keep_house:
-                    keep_house = clock() + KEEP_HOUSE_EVERY
-                    await self._keep_house()
+                    keep_house = clock() + CLEAN_UP_EVERY
+                    await self._clean_up()
                 await self._look([address for address in self._watched if is_due or _may_concern(address, topics)])
                 self._loop.worked()
                 await asyncio.sleep(NOT_SOONER)
@@ -191,11 +191,11 @@ class ResourceWatcher:
         if watched is None or now == watched.seen:
             return
         watched.seen = now
-        for uri, tell in watched.watching:
-            messenger = self._messengers.get((uri, tell))
-            if messenger is None:
-                messenger = self._messengers[uri, tell] = Messenger(uri, tell)
-            messenger.send()
+        for uri, notify in watched.watching:
+            notifier = self._notifiers.get((uri, notify))
+            if notifier is None:
+                notifier = self._notifiers[uri, notify] = Notifier(uri, notify)
+            notifier.send()
 
     async def _fingerprint(self, address: Address) -> str:
         """Return something that changes when the resource does."""

@@ -234,14 +234,14 @@ def _traceback_of(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """Return the innermost line of the traceback that belongs to neither Holdfast nor Python."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_theirs(frame.filename)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_code(frame.filename)]
     if not frames:
         return ""
     last = frames[-1]
     return named_place(last.filename, last.lineno, last.name)
 
 
-def is_theirs(filename: str) -> bool:
+def is_user_code(filename: str) -> bool:
     """Return whether a source file belongs to neither Holdfast nor Python."""
     return not filename.startswith(_NOT_THEIRS)
 

@@ -95,16 +95,16 @@ def best_first(facts: Iterable[MemoryFact], now: datetime) -> list[MemoryFact]:
     return sorted(facts, key=lambda fact: (effective_confidence(fact, now), freshness(fact), fact.id), reverse=True)
 
 
-def say(subject: Subject, said: MemoryFact) -> Revision:
+def state_fact(subject: Subject, stated: MemoryFact) -> Revision:
     """Decide the change of a subject when a source states a fact about it."""
-    if (known := subject.fact(said.id)) is not None:
+    if (known := subject.fact(stated.id)) is not None:
         return Revision(known, ())  # stored before, by a call whose answer was lost
-    live, same = subject.live, _same_value(subject.live, said)
-    outdated = [fact for fact in live if fact.source == said.source and fact is not same]
+    live, same = subject.live, _same_value(subject.live, stated)
+    outdated = [fact for fact in live if fact.source == stated.source and fact is not same]
     if same is None:
-        stands = replace(said, created_at=_later_than(outdated, subject.at))
+        stands = replace(stated, created_at=_later_than(outdated, subject.at))
     else:
-        stands = _said_again(same, said, subject.at)
+        stands = _stated_again(same, stated, subject.at)
     changed = [] if stands is same else [stands]
     return Revision(stands, (*changed, *_superseded(outdated, stands)))
 
@@ -133,12 +133,12 @@ def merge(subject: Subject, incoming: Iterable[MemoryFact]) -> tuple[MemoryFact,
         fresher = [rival for rival in rivals if _age(rival) > _age(fact)]
         if fresher:
             # Older values of the same source are superseded, even if another source still states them.
-            beaten = [rival for rival in rivals if rival.source == fact.source and rival not in fresher]
+            replaced = [rival for rival in rivals if rival.source == fact.source and rival not in fresher]
             changed[fact.id] = replace(fact, superseded_by=max(fresher, key=_age).id)
         else:
-            beaten = rivals
+            replaced = rivals
             live[fact.id] = fact
-        for loser in _superseded(beaten, fact):
+        for loser in _superseded(replaced, fact):
             changed[loser.id] = loser
             del live[loser.id]
     return tuple(changed.values())
@@ -157,15 +157,15 @@ def conflicts_among(facts: Iterable[MemoryFact], now: datetime) -> list[FactConf
     ]
 
 
-def _said_again(fact: MemoryFact, said: MemoryFact, now: datetime) -> MemoryFact:
+def _stated_again(fact: MemoryFact, stated: MemoryFact, now: datetime) -> MemoryFact:
     again = replace(
-        fact, confidence=said.confidence, half_life=said.half_life, verified_at=now, verified_by=said.source
+        fact, confidence=stated.confidence, half_life=stated.half_life, verified_at=now, verified_by=stated.source
     )
-    if said.source == fact.source:
+    if stated.source == fact.source:
         return again
-    if said.confidence < effective_confidence(fact, now):
+    if stated.confidence < effective_confidence(fact, now):
         return fact
-    return replace(again, half_life=_longer(fact.half_life, said.half_life))
+    return replace(again, half_life=_longer(fact.half_life, stated.half_life))
 
 
 def _longer(one: timedelta | None, other: timedelta | None) -> timedelta | None:
@@ -181,8 +181,8 @@ def _superseded(facts: Iterable[MemoryFact], by: MemoryFact) -> list[MemoryFact]
     return [replace(fact, superseded_by=by.id) for fact in facts]
 
 
-def _same_value(facts: Iterable[MemoryFact], said: MemoryFact) -> MemoryFact | None:
-    return next((fact for fact in facts if _is_same(fact, said)), None)
+def _same_value(facts: Iterable[MemoryFact], stated: MemoryFact) -> MemoryFact | None:
+    return next((fact for fact in facts if _is_same(fact, stated)), None)
 
 
 def _is_same(one: MemoryFact, other: MemoryFact) -> bool:

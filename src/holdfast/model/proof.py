@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from holdfast.model.errors import NotHappened
 from holdfast.model.retry import ErrorKind, matches
-from holdfast.model.route import is_straight
+from holdfast.model.route import is_direct_failure
 
 # By name where possible, so that these modules need not be imported here.
 _PLAIN: tuple[ErrorKind, ...] = (ConnectionRefusedError, "socket.gaierror")
@@ -67,16 +67,16 @@ def proves_absence(error: BaseException, declared: tuple[ErrorKind, ...] = (), *
     """
     if matches(error, (NotHappened, *declared)):
         return True
-    return _is_no_connection(error) and all(
-        is_straight(one.__traceback__, author) and is_known for one, is_known in _chain(error)
+    return _is_connection_failure(error) and all(
+        is_direct_failure(one.__traceback__, author) and is_known for one, is_known in _chain(error)
     )
 
 
-def _is_no_connection(error: BaseException) -> bool:
+def _is_connection_failure(error: BaseException) -> bool:
     if matches(error, _NO_CONNECTION):
         return True
     inner = _wrapped(error)
-    return inner is not None and _is_no_connection(inner)
+    return inner is not None and _is_connection_failure(inner)
 
 
 def _wrapped(error: BaseException) -> BaseException | None:
@@ -98,7 +98,7 @@ def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        yield one, _is_no_connection(one) or matches(one, _BENEATH) or (is_reason and matches(one, _REASONS))
+        yield one, _is_connection_failure(one) or matches(one, _BENEATH) or (is_reason and matches(one, _REASONS))
         may_name = not matches(one, _PLAIN)
         behind += [(one.__context__, _implies(one)), (_wrapped(one), may_name), (one.__cause__, may_name)]
 

@@ -90,7 +90,7 @@ _LOOPS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], bool]] = {
 """Functions with a loop: whether their variables show its first round. A missing variable counts as no."""
 
 
-def is_straight(traceback: TracebackType | None, author: str = "") -> bool:
+def is_direct_failure(traceback: TracebackType | None, author: str = "") -> bool:
     """Return whether an error came straight from the first request of a known library, or from the author's own code.
 
     ``author`` is the module of the task's function. Its whole package counts as the author's, even if it is installed.

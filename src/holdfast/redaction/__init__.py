@@ -27,7 +27,7 @@ from holdfast.redaction.credentials import (
 from holdfast.redaction.logs import guard_libraries, make_logger
 from holdfast.redaction.text import (
     HIDDEN,
-    Curtain,
+    StreamRedactor,
     cause_of,
     know,
     knows_any,
@@ -39,7 +39,7 @@ from holdfast.redaction.urls import without_password
 
 __all__ = [
     "HIDDEN",
-    "Curtain",
+    "StreamRedactor",
     "cause_of",
     "guard_libraries",
     "know",

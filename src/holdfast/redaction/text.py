@@ -160,7 +160,7 @@ def cause_of(error: BaseException) -> BaseException | None:
     return error if redacted(text) == text else None
 
 
-class Curtain:
+class StreamRedactor:
     """Redacts a text that comes in pieces. It keeps back an end that may be the beginning of a credential."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from holdfast.store.transaction import Transaction
 RawCommits: TypeAlias = Callable[[float], Awaitable[float]]
 """Commits one row after the other for so many seconds; returns how many a second."""
 
-CROWD = 100
+MANY_TASKS = 100
 """Tasks at the same time, where many are measured."""
 
 _PARTS = 7
@@ -68,24 +68,24 @@ class Figures:
         return asdict(self)
 
 
-async def measure(url: str, *, seconds: float, tell: Callable[[str], None]) -> Figures:
-    """Measure a store of the kind that ``url`` names; ``tell`` is called with what is measured now."""
+async def measure(url: str, *, seconds: float, report: Callable[[str], None]) -> Figures:
+    """Measure a store of the kind that ``url`` names; ``report`` is called with what is measured now."""
     async with _place(url) as (hold, raw_commits):
         share = seconds / _PARTS
         bench = _Bench(hold, share)
-        tell("one-row commits")
+        report("one-row commits")
         before = await raw_commits(share)
-        tell("steps of one task")
+        report("steps of one task")
         steps = await bench.steps(1)
-        tell(f"steps of {CROWD} tasks")
-        crowd = await bench.steps(CROWD)
-        tell("submits")
+        report(f"steps of {MANY_TASKS} tasks")
+        crowd = await bench.steps(MANY_TASKS)
+        report("submits")
         submits, count = await bench.submits()
-        tell(f"a worker with {count:,} tasks")
+        report(f"a worker with {count:,} tasks")
         drained = await bench.drained(count)
-        tell("latency")
+        report("latency")
         p50, p99 = await bench.latency()
-        tell("one-row commits again")
+        report("one-row commits again")
         raw = (before + await raw_commits(share)) / 2  # the speed of a disk changes over time
         vitals = await hold.store.vitals()
         return Figures(
@@ -171,7 +171,7 @@ class _Bench:
     async def drained(self, count: int) -> float:
         """Run all pending tasks."""
         began = time.perf_counter()
-        async with self._hold.worker(concurrency=CROWD, grace=_GRACE):
+        async with self._hold.worker(concurrency=MANY_TASKS, grace=_GRACE):
             for _ in range(count):
                 await self._started.get()
             # The last ones have begun, and are not recorded yet.
@@ -189,7 +189,7 @@ class _Bench:
             waits.append(await self._started.get() - began)
             await handle.result()
 
-        async with self._hold.worker(concurrency=CROWD, grace=_GRACE):
+        async with self._hold.worker(concurrency=MANY_TASKS, grace=_GRACE):
             await self._repeat(submit_and_see)
         cuts = quantiles(waits, n=100)
         return cuts[49], cuts[98]

@@ -23,7 +23,7 @@ _MOST = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coming:
+class ScheduledTask:
     """A task that waits for a time: for the next try of a step, or until a call in doubt has settled."""
 
     task: Task
@@ -53,7 +53,7 @@ class Board:
     """Those that a person can decide now."""
     failed: Sequence[Task]
     """The newest ones."""
-    coming: Sequence[Coming] = ()
+    coming: Sequence[ScheduledTask] = ()
     """What happens by itself, the nearest first."""
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -98,11 +98,11 @@ async def read_board(hold: Holdfast, *, queue: str | None = None, most: int = _M
 
 async def _coming(
     store: StateStore, tasks: Sequence[Task], doing: Mapping[str, Step], doubts: Sequence[Doubt], at: datetime
-) -> list[Coming]:
+) -> list[ScheduledTask]:
     """Return what happens by itself to these tasks, as far as their newest steps and their doubts show."""
     by_id = {task.id: task for task in tasks}
     found = [
-        Coming(task=by_id[doubt.effect.task_id], then=then, why=doubt.effect.note or "")
+        ScheduledTask(task=by_id[doubt.effect.task_id], then=then, why=doubt.effect.note or "")
         for doubt in doubts
         if doubt.effect.task_id in by_id and (then := next_look(doubt, at)) is not None
     ]
@@ -113,7 +113,7 @@ async def _coming(
             continue
         # The newest lines come without their errors.
         found += [
-            Coming(task=task, then=about_try(whole)[1], why=last_error(whole))
+            ScheduledTask(task=task, then=about_try(whole)[1], why=last_error(whole))
             for whole in current_steps(await store.steps(task.id))
             if is_retried(whole) and whole.effect_id not in in_doubt
         ]

@@ -42,7 +42,7 @@ def find_holdfast(target: str | None, database_url: str | None = None, *, role: 
     return hold
 
 
-def distrust(settings: Settings) -> str | None:
+def why_untrusted(settings: Settings) -> str | None:
     """Return why the code that the settings name is perhaps not the user's own; None if it can be trusted.
 
     A settings file is also looked for in the folders above, and every user can write to some of those, such as /tmp.

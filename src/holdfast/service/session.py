@@ -12,7 +12,7 @@ from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.errors import HoldfastError, InvalidValue, NotAStore
 from holdfast.model.queries import Vitals
 from holdfast.redaction import without_password
-from holdfast.service.locator import distrust, find_holdfast, show_role, url_in_code
+from holdfast.service.locator import find_holdfast, show_role, url_in_code, why_untrusted
 from holdfast.service.service import Service
 from holdfast.settings import current_settings, is_postgres, store_options
 from holdfast.store import open_store
@@ -40,7 +40,7 @@ def service_to_look(database_url: str | None) -> Service:
         hold = Holdfast(database_url)
         show_role(hold, "command")
         return Service(hold)
-    if (why := distrust(settings)) is not None:
+    if (why := why_untrusted(settings)) is not None:
         raise InvalidValue(
             f"the store is that of the application {settings['application']}, whose code is not run: {why}; name the "
             f"store with --database-url, or, if you trust that code, set HOLDFAST_APPLICATION={settings['application']}"

@@ -159,14 +159,14 @@ def _worked_on(seen: SituationEvidence) -> Situation:
             now=f"{doing}{inside}, on a worker that is silent{stopping}",
             why=f"{name_of(worker)} was last heard of {silence:.0f} s ago, and its lease is {worker.lease:g} s; "
             "the next worker that claims takes the task back",
-            next=() if _anybody(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
+            next=() if _any_worker(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
         )
     if worker is not None and seen.is_gone:
         return Situation(
             now=f"{doing}{inside}, on a worker whose process is gone{stopping}",
             why=f"{name_of(worker)} has died, and its lease of {worker.lease:g} s is not over yet",
             then=(Upcoming("the next worker takes it over", worker.seen_at + timedelta(seconds=worker.lease)),),
-            next=() if _anybody(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
+            next=() if _any_worker(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
         )
     who = name_of(worker) if worker is not None else task.owner
     if task.resting:
@@ -289,7 +289,7 @@ def _about_doubts(seen: SituationEvidence) -> tuple[Advice, ...]:
     return tuple(about_doubt(doubt) for doubt in seen.doubts if doubt.decisions or doubt.early)
 
 
-def _anybody(seen: SituationEvidence) -> bool:
+def _any_worker(seen: SituationEvidence) -> bool:
     return any(serves(worker, seen.task) and not is_silent(worker, seen.at) for worker in seen.workers)
 
 

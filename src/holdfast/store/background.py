@@ -16,7 +16,7 @@ _log = make_logger(__name__)
 def start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     """Have this go on by itself. What it dies of is logged at once: no code waits for it."""
     task = asyncio.create_task(work, name=name)
-    task.add_done_callback(_say_if_it_failed)
+    task.add_done_callback(_log_failure)
     return task
 
 
@@ -31,7 +31,7 @@ async def end(*tasks: asyncio.Task[None] | None) -> None:
     await asyncio.gather(*going, return_exceptions=True)
 
 
-def _say_if_it_failed(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("%s has failed", task.get_name(), exc_info=error)
 

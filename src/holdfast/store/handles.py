@@ -8,7 +8,7 @@ import os
 from holdfast.model.errors import StoreUnavailable
 
 
-class NoHandleLeft(StoreUnavailable):
+class TooManyOpenFiles(StoreUnavailable):
     """A file cannot be opened now, because of how many are open. It is waited for, as for a store that is busy."""
 
     def __init__(self, path: str) -> None:
@@ -19,7 +19,7 @@ class NoHandleLeft(StoreUnavailable):
         )
 
 
-def is_out_of_handles(error: OSError) -> bool:
+def is_too_many_open_files(error: OSError) -> bool:
     """Say whether an error means that no file at all can be opened now."""
     return error.errno in {errno.EMFILE, errno.ENFILE}
 
@@ -29,5 +29,5 @@ def are_exhausted() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
-        return is_out_of_handles(error)
+        return is_too_many_open_files(error)
     return False

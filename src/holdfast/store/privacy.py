@@ -10,11 +10,11 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.process_fork import ForkedFree, LockFile
+from holdfast.process_fork import ForkSafeLock, LockFile
 
 FILE, FOLDER = 0o600, 0o700
 
-_creating = ForkedFree()
+_creating = ForkSafeLock()
 """Closing a descriptor drops every lock that this process has on the file: no other thread may open it meanwhile."""
 
 

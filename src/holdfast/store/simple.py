@@ -97,7 +97,7 @@ class SimpleInterface(StateStore):
                 raise verdict.error()
         finally:
             # However this ended, also by a cancellation: nothing of ours stays behind.
-            await asyncio.shield(asyncio.ensure_future(self._let_go(worker.id, renewing)))
+            await asyncio.shield(asyncio.ensure_future(self._release(worker.id, renewing)))
         return await self._stored(task_id)
 
     async def _lease(self, task_id: str, worker: NewWorker) -> Claimed:
@@ -106,7 +106,7 @@ class SimpleInterface(StateStore):
         await self.register(worker)
         return await self.acquire(task_id, worker.id)
 
-    async def _let_go(self, worker_id: str, renewing: asyncio.Task[None]) -> None:
+    async def _release(self, worker_id: str, renewing: asyncio.Task[None]) -> None:
         """Give back what the worker still holds, as it stands, and end the worker.
 
         What fails here is not what the caller has to hear about: the lease runs out by itself.

@@ -21,12 +21,12 @@ chat_script.py     The answers of a ChatServer, as data, and their form in the c
 chat_server.py     ChatServer: a real HTTP server on loopback that answers in the chat-completions protocol, from a
                    script
 crashes.py         Crashes that a test asks for: where they happen, and whether they did
-crew.py            Crew: the sandbox's one worker
 everywhere.py      The same scenario again and again, with a crash at every Commit in turn
+killable.py        A worker that can be killed inside the process, as with SIGKILL, and whose attempts can be watched
 ledger.py          The ledger: the outside world, as a separate process that records in a file what was really done to
                    it
-mortal.py          A worker that can be killed inside the process, as with SIGKILL, and whose attempts can be watched
 pulse.py           Pulse: whether anything happens in a sandbox, and the time since then
+sandbox_worker.py  SandboxWorker: the sandbox's one worker
 sandboxes.py       Sandbox: an application's own tasks in a separate store, with time that skips and workers that crash
                    on demand
 skipping_clock.py  SkippingClock: time for tests that moves only by hand, and knows how far the next sleeper is

@@ -38,7 +38,7 @@ class Crash:
 
     where: str
     """As text, for the message that it never happened."""
-    strikes_at: Callable[[Moment], bool]
+    matches: Callable[[Moment], bool]
     times: int = 1
     happened: int = 0
 
@@ -70,10 +70,10 @@ class CrashPlan:
         self._crashes.append(crash)
         return crash
 
-    def strikes(self, moment: Moment) -> bool:
+    def happens_at(self, moment: Moment) -> bool:
         """Return whether a crash happens here, and count it."""
         for crash in self._crashes:
-            if crash.happened < crash.times and crash.strikes_at(moment):
+            if crash.happened < crash.times and crash.matches(moment):
                 crash.happened += 1
                 return True
         return False

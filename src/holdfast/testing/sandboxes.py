@@ -16,9 +16,9 @@ from holdfast.settings import DEFAULT_LEASE
 from holdfast.store.base import ANYTHING, StateStore
 from holdfast.store.url import make_store
 from holdfast.testing.crashes import Crash, When
-from holdfast.testing.crew import Crew
-from holdfast.testing.mortal import MortalCommitter, Stage
+from holdfast.testing.killable import KillableCommitter, Stage
 from holdfast.testing.pulse import Pulse
+from holdfast.testing.sandbox_worker import SandboxWorker
 from holdfast.testing.skipping_clock import START, SkippingClock
 from holdfast.testing.timekeeper import Timekeeper
 from holdfast.testing.trace import Trace
@@ -30,12 +30,14 @@ PATIENCE = 0.2
 class Sandbox:
     """A test's view of its sandbox; made by ``sandbox(hold)``."""
 
-    def __init__(self, hold: Holdfast, clock: SkippingClock, stage: Stage, crew: Crew, keeper: Timekeeper) -> None:
+    def __init__(
+        self, hold: Holdfast, clock: SkippingClock, stage: Stage, sandbox_worker: SandboxWorker, keeper: Timekeeper
+    ) -> None:
         """Made by ``sandbox``."""
         self.hold = hold
         self.clock = clock
         self._stage = stage
-        self._crew = crew
+        self._sandbox_worker = sandbox_worker
         self._keeper = keeper
 
     # Time
@@ -74,7 +76,7 @@ class Sandbox:
 
     def crash_now(self) -> None:
         """Kill the worker at once."""
-        if not self._crew.kill():
+        if not self._sandbox_worker.kill():
             raise HoldfastError(
                 "there is no worker to kill: the last one died, or was stopped because there is no work; "
                 "await sandbox.idle() first"
@@ -121,20 +123,20 @@ async def sandbox(
     with hold.redirected(url, clock=clock):
         async with hold:
             services = hold.services
-            services.committer = MortalCommitter(services.store, stage)
+            services.committer = KillableCommitter(services.store, stage)
             services.is_gone = lambda worker_id, _: worker_id in stage.dead
             listed = [queues] if isinstance(queues, str) else queues
-            crew = Crew(hold, stage, queues=listed, concurrency=concurrency, lease=lease)
-            keeper = Timekeeper(clock, crew, stage.pulse, patience=patience)
-            async with _kept(keeper, crew), _heard(services.store, stage.pulse):
-                yield Sandbox(hold, clock, stage, crew, keeper)
+            sandbox_worker = SandboxWorker(hold, stage, queues=listed, concurrency=concurrency, lease=lease)
+            keeper = Timekeeper(clock, sandbox_worker, stage.pulse, patience=patience)
+            async with _kept(keeper, sandbox_worker), _heard(services.store, stage.pulse):
+                yield Sandbox(hold, clock, stage, sandbox_worker, keeper)
     stage.plan.check(stage.recorder.steps, stage.recorder.commits)
 
 
 @asynccontextmanager
-async def _kept(keeper: Timekeeper, crew: Crew) -> AsyncIterator[None]:
+async def _kept(keeper: Timekeeper, sandbox_worker: SandboxWorker) -> AsyncIterator[None]:
     """Run a worker and move time until the block ends."""
-    await crew.start()
+    await sandbox_worker.start()
     keeping = asyncio.create_task(keeper.run(), name="holdfast-timekeeper")
     try:
         yield
@@ -142,7 +144,7 @@ async def _kept(keeper: Timekeeper, crew: Crew) -> AsyncIterator[None]:
         keeping.cancel()
         with suppress(asyncio.CancelledError):
             await keeping
-        await crew.rest(keeper.escort)
+        await sandbox_worker.rest(keeper.run_in_time)
 
 
 @asynccontextmanager

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.testing.crew import Crew
 from holdfast.testing.pulse import Pulse
+from holdfast.testing.sandbox_worker import SandboxWorker
 from holdfast.testing.skipping_clock import SkippingClock
 
 QUIET = 0.002
@@ -24,7 +24,7 @@ TURNS = 20
 """Turns of the event loop that must pass in silence as well: on a busy machine, a pause in real time does not mean that
 no code is about to run."""
 
-MERE_LOOKING = 0.02
+IDLE_AFTER = 0.02
 """Real seconds after which code that reads the time but does nothing else counts as idle: hints from a store on disk
 make a worker poll all the time."""
 
@@ -32,10 +32,10 @@ make a worker poll all the time."""
 class Timekeeper:
     """Moves the clock, and starts the crew when there is work."""
 
-    def __init__(self, clock: SkippingClock, crew: Crew, pulse: Pulse, *, patience: float) -> None:
+    def __init__(self, clock: SkippingClock, sandbox_worker: SandboxWorker, pulse: Pulse, *, patience: float) -> None:
         """``patience``: real seconds that running code may be silent before time moves anyway."""
         self._clock = clock
-        self._crew = crew
+        self._sandbox_worker = sandbox_worker
         self._pulse = pulse
         self._patience = patience
         self._frozen = 0
@@ -79,9 +79,9 @@ class Timekeeper:
         """Move time until cancelled."""
         while True:
             await self._until_quiet()
-            if not self._crew.is_at_work and self._rested_at != self._pulse.beats:
+            if not self._sandbox_worker.is_at_work and self._rested_at != self._pulse.beats:
                 self._rested_at = None
-                await self._crew.start()
+                await self._sandbox_worker.start()
                 self._pulse.beat()
             elif self._may_move():
                 await self._move()
@@ -97,8 +97,8 @@ class Timekeeper:
                 await asyncio.sleep(0)
             if beats != self._pulse.beats or self._pulse.is_asking:
                 continue
-            is_silent = asked == self._clock.asked or self._pulse.silence >= MERE_LOOKING
-            if is_silent and (not self._crew.is_busy or self._pulse.silence >= self._patience):
+            is_silent = asked == self._clock.asked or self._pulse.silence >= IDLE_AFTER
+            if is_silent and (not self._sandbox_worker.is_busy or self._pulse.silence >= self._patience):
                 return
 
     def _may_move(self) -> bool:
@@ -113,23 +113,23 @@ class Timekeeper:
                 waiting.set_result(None)
 
     async def _move(self) -> None:
-        if self._seen == self._pulse.beats and await self._crew.is_idle():
-            await self._leap()
+        if self._seen == self._pulse.beats and await self._sandbox_worker.is_idle():
+            await self._jump_to_next()
         else:
-            self._hop()
+            self._move_to_next()
         self._seen = self._pulse.beats
 
-    def _hop(self) -> None:
+    def _move_to_next(self) -> None:
         ahead = self._clock.ahead()
         if ahead is None and self._target is not None:
             ahead = self._target - self._clock.now()
         if ahead is not None:
             self._advance(ahead)
 
-    async def _leap(self) -> None:
+    async def _jump_to_next(self) -> None:
         beats = self._pulse.beats
-        await self._crew.rest(self.escort)
-        due = await self._crew.look_ahead()
+        await self._sandbox_worker.rest(self.run_in_time)
+        due = await self._sandbox_worker.look_ahead()
         await self._until_quiet()
         if beats != self._pulse.beats:
             return  # new work arrived meanwhile
@@ -146,7 +146,7 @@ class Timekeeper:
             by = min(by, self._target - self._clock.now())
         self._clock.advance(by)
 
-    async def escort(self, work: Coroutine[Any, Any, None]) -> None:
+    async def run_in_time(self, work: Coroutine[Any, Any, None]) -> None:
         """Await something that may itself wait for time to pass."""
         task = asyncio.create_task(work)
         while not (await asyncio.wait([task], timeout=self._patience))[0]:

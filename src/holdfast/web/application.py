@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.model.task import HANDOVER
 from holdfast.service.service import Service
 from holdfast.web.answers import MCP, Answers, refuse
-from holdfast.web.guard import Door, RequestGuard
+from holdfast.web.guard import RequestGuard, RouteAccess
 from holdfast.web.health import Readiness, alive
 from holdfast.web.names import HostNames
 from holdfast.web.shutdown import Requests
@@ -41,7 +41,7 @@ class GuardedRoute:
     path: str
     endpoint: Callable[..., Any]
     """Takes a Request and returns a Response, unless it is an ``AsgiEndpoint``."""
-    door: Door = Door.TOKEN
+    access: RouteAccess = RouteAccess.TOKEN
     largest_body: int | None = LARGEST_BODY
 
 
@@ -70,9 +70,9 @@ class Application:
     ) -> None:
         """Put the guard in front of the pages. ``on_stop`` is called when the server is to stop."""
         routes = [Route(page.path, page.endpoint, max_body_size=page.largest_body) for page in pages]
-        router = Router(routes, redirect_slashes=False, default=_nothing_here)
-        doors = {page.path: page.door for page in pages if page.door is not Door.TOKEN}
-        self.requests = Requests(RequestGuard(router, tokens=tokens, names=names, doors=doors), on_stop=on_stop)
+        router = Router(routes, redirect_slashes=False, default=_not_found)
+        access = {page.path: page.access for page in pages if page.access is not RouteAccess.TOKEN}
+        self.requests = Requests(RequestGuard(router, tokens=tokens, names=names, access=access), on_stop=on_stop)
         self._outermost = Answers(self.requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,9 +102,9 @@ async def application(
 
 def _pages(service: Service, mcp: ASGIApp) -> list[GuardedRoute]:
     return [
-        GuardedRoute(path="/", endpoint=_welcome, door=Door.KNOWN_HOST),
-        GuardedRoute(path="/healthz", endpoint=alive, door=Door.OPEN),
-        GuardedRoute(path="/readyz", endpoint=Readiness(service).ready, door=Door.OPEN),
+        GuardedRoute(path="/", endpoint=_welcome, access=RouteAccess.KNOWN_HOST),
+        GuardedRoute(path="/healthz", endpoint=alive, access=RouteAccess.OPEN),
+        GuardedRoute(path="/readyz", endpoint=Readiness(service).ready, access=RouteAccess.OPEN),
         GuardedRoute(path=MCP, endpoint=AsgiEndpoint(mcp), largest_body=None),
     ]
 
@@ -114,6 +114,6 @@ async def _welcome(request: Request) -> PlainTextResponse:
     return PlainTextResponse(_WELCOME)
 
 
-async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     del receive
     await refuse(scope, send, HTTPStatus.NOT_FOUND, "there is nothing at this path; / says what there is")

@@ -17,7 +17,7 @@ from holdfast.web.tokens import Tokens
 _BEARER: Final = b"bearer"
 
 
-class Door(Enum):
+class RouteAccess(Enum):
     """What a route asks of a caller."""
 
     TOKEN = auto()
@@ -40,10 +40,12 @@ class NotAdmitted(Exception):
 class RequestGuard:
     """Checks every request, and passes its caller to the application."""
 
-    def __init__(self, application: ASGIApp, *, tokens: Tokens, names: HostNames, doors: Mapping[str, Door]) -> None:
-        """``doors`` are the paths that do not ask for a token."""
+    def __init__(
+        self, application: ASGIApp, *, tokens: Tokens, names: HostNames, access: Mapping[str, RouteAccess]
+    ) -> None:
+        """``access`` has the paths that do not ask for a token."""
         self._application = application
-        self._tokens, self._names, self._doors = tokens, names, doors
+        self._tokens, self._names, self._access = tokens, names, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or refuse it."""
@@ -56,17 +58,17 @@ class RequestGuard:
 
     def _admit(self, scope: Scope) -> Caller | None:
         """Return the caller; None where the route asks for no token. Raises NotAdmitted."""
-        door = self._doors.get(scope["path"], Door.TOKEN)
-        if door is Door.OPEN:
+        access = self._access.get(scope["path"], RouteAccess.TOKEN)
+        if access is RouteAccess.OPEN:
             return None
         host = self._host(scope)
         for origin in _headers(scope, b"origin"):
-            if not self._names.let_in(origin.decode("latin-1"), host):
+            if not self._names.allows_origin(origin.decode("latin-1"), host):
                 raise NotAdmitted(
                     HTTPStatus.FORBIDDEN,
                     "pages of this origin may not call this server; if they should, start it with --allow-host NAME",
                 )
-        return self._caller(scope) if door is Door.TOKEN else None
+        return self._caller(scope) if access is RouteAccess.TOKEN else None
 
     def _host(self, scope: Scope) -> HostAndPort:
         given = _headers(scope, b"host")

@@ -47,7 +47,7 @@ class HostNames:
         """Return whether this is one of its names. The port is not compared: a proxy has another one."""
         return host.host in self._allowed | self._own or (self._loopback and is_loopback(host.host))
 
-    def let_in(self, origin: str, host: HostAndPort) -> bool:
+    def allows_origin(self, origin: str, host: HostAndPort) -> bool:
         """Return whether a page of this origin may call a server that it reached as ``host``."""
         read = _ORIGIN.fullmatch(origin)
         place = read_host(read["host"]) if read else None

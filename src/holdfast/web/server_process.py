@@ -13,7 +13,7 @@ from typing import Final, Self
 import uvicorn
 
 from holdfast.web.application import Application
-from holdfast.web.shutdown import GRACE, LAST_WORDS
+from holdfast.web.shutdown import ERROR_SEND_TIMEOUT, GRACE
 
 _BACKLOG: Final = 2048
 
@@ -72,7 +72,7 @@ def _configured(application: Application) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,  # their sender may not be a proxy
         # For requests that do not end when they are cancelled.
-        timeout_graceful_shutdown=math.ceil(GRACE + LAST_WORDS) + 2,
+        timeout_graceful_shutdown=math.ceil(GRACE + ERROR_SEND_TIMEOUT) + 2,
     )
 
 

@@ -18,7 +18,7 @@ from holdfast.web.answers import refuse
 
 GRACE: Final = 3.0
 """Seconds in which calls may finish once the server is to stop."""
-LAST_WORDS: Final = 1.0
+ERROR_SEND_TIMEOUT: Final = 1.0
 """Seconds in which calls that did not finish may still send an error."""
 
 _LISTENING: Final = frozenset({"GET", "HEAD"})
@@ -55,7 +55,7 @@ class Requests:
     def end(self) -> None:
         """End the requests that are still under way, after the time for a last answer."""
         for patience in self._under_way:
-            _end_in(LAST_WORDS, patience)
+            _end_in(ERROR_SEND_TIMEOUT, patience)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, unless the server stops meanwhile."""

@@ -113,14 +113,14 @@ def test_other_stores_have_nothing_to_measure(tmp_path: Path) -> None:
 
 
 async def test_a_schema_that_cannot_be_dropped_is_named(database: str) -> None:
-    told: list[str] = []
+    reports: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.service.benchmark._Bench.steps", _pull_the_plug)
         with pytest.raises(
             StoreError, match=r"could not be dropped .* psql -c 'DROP SCHEMA holdfast_bench_\w+ CASCADE'"
         ):
-            await measure(database, seconds=1, tell=told.append)
-    assert told[:1] == ["one-row commits"]
+            await measure(database, seconds=1, report=reports.append)
+    assert reports[:1] == ["one-row commits"]
     assert len(schemas(database)) == 1
 
 

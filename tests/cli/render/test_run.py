@@ -237,7 +237,7 @@ async def test_a_screen_that_breaks_leaves_nothing_held(url: str, monkeypatch: p
             await began.wait()
         raise RuntimeError("the screen broke")
 
-    monkeypatch.setattr(run_module, "tell_troubles", lambda: None)  # the logs are this process's own
+    monkeypatch.setattr(run_module, "print_problems", lambda: None)  # the logs are this process's own
     monkeypatch.setattr(run_module, "find_application", lambda *_: Service(hold))
     monkeypatch.setattr(run_module, "show_progress", broken)
     async with hold:

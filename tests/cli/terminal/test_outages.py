@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import Handle, Holdfast
 from holdfast.cli.commands.run import _left
-from holdfast.cli.logs import Troubles
+from holdfast.cli.logs import ProblemPrinter
 from holdfast.engine.worker.liveness import PROCESS, this_process
 from holdfast.model.errors import StoreClosed
 from holdfast.model.worker import NewWorker
@@ -109,7 +109,7 @@ async def test_a_run_does_not_claim_to_have_handed_back_what_it_could_not(tmp_pa
 
 def test_troubles_are_told_and_moves_of_tasks_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.Logger("holdfast")  # noqa: LOG001 - not the one that everybody has
-    logger.addHandler(Troubles())
+    logger.addHandler(ProblemPrinter())
     logger.warning("the store does not answer")
     logger.warning("task failed", extra={"to_state": "failed"})
     logger.info("nothing to worry about")

@@ -762,7 +762,7 @@ async def test_a_blocking_step_inside_a_blocking_step_is_done_once(quick: Holdfa
 async def test_a_branch_that_ignores_its_cancel_can_do_no_harm_at_any_depth(
     quick: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.attempt.scope.LAST_WORDS", 0.05)
+    monkeypatch.setattr("holdfast.engine.attempt.scope.CLEAN_UP_TIMEOUT", 0.05)
     bank, fail, ready, go = Bank(), failing(1), asyncio.Event(), asyncio.Event()
 
     @quick.task(retry=ONE_TRY)

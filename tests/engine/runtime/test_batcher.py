@@ -161,7 +161,7 @@ async def test_whoever_got_no_answer_before_the_end_is_told_so(
     door: Door, batcher: Batcher[int, int], monkeypatch: pytest.MonkeyPatch, *, is_cut_short: bool
 ) -> None:
     """A cancel that nobody asked for would end them as if all was well."""
-    monkeypatch.setattr(batching, "LAST_WORDS", PATIENCE if is_cut_short else 0.01)
+    monkeypatch.setattr(batching, "SHUTDOWN_TIMEOUT", PATIENCE if is_cut_short else 0.01)
     batcher.callers = 2
     door.open.clear()
     waiting = [asyncio.create_task(batcher.put(n)) for n in range(9)]
@@ -187,7 +187,7 @@ async def test_whoever_comes_while_it_ends_is_told_so_too(monkeypatch: pytest.Mo
             giving_up.set()
             await has_given_up.wait()
 
-    monkeypatch.setattr(batching, "LAST_WORDS", 0.01)
+    monkeypatch.setattr(batching, "SHUTDOWN_TIMEOUT", 0.01)
     batcher = Batcher(send, most=4, patience=patient)
     batcher.callers = 2
     early = asyncio.create_task(batcher.put(1))

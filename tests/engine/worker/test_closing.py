@@ -184,7 +184,7 @@ async def test_a_store_that_is_closed_under_a_worker_does_not_keep_it_from_stopp
 async def test_an_attempt_that_outlives_its_worker_and_the_store_ends_quietly(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(host, "LAST_WORDS", 0.01)
+    monkeypatch.setattr(host, "HAND_BACK_TIMEOUT", 0.01)
     hold, before, begun, go = Holdfast("memory://"), asyncio.all_tasks(), list[str](), asyncio.Event()
 
     @hold.task
@@ -258,7 +258,7 @@ async def test_a_call_that_is_left_behind_while_the_store_closes_is_stopped(dept
 async def test_a_call_that_does_not_end_does_not_keep_the_store_open(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(services, "LAST_WORDS", 0.01)
+    monkeypatch.setattr(services, "SHUTDOWN_TIMEOUT", 0.01)
     hold, begun, go = Holdfast("memory://"), list[str](), asyncio.Event()
 
     async def pay(effect_id: str) -> None:

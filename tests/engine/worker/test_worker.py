@@ -430,7 +430,7 @@ async def test_code_that_ignores_being_stopped_is_left_behind(still: Holdfast, c
     worker = await still.worker(grace=0.0).__aenter__()
     await reaches(handle, TaskState.RUNNING)
     stopping = asyncio.create_task(worker.stop(grace=0.0))
-    await pass_time(clock, hosting.LAST_WORDS + 0.5)
+    await pass_time(clock, hosting.HAND_BACK_TIMEOUT + 0.5)
     await asyncio.wait_for(stopping, PATIENCE)
     task = await handle.task()
     assert (task.state, task.owner) == (TaskState.PENDING, None)
@@ -538,7 +538,7 @@ async def test_a_loop_that_stands_still_is_told_and_a_pause_is_not(
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_idle_workers_share_what_comes(url: str, at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where one of them hears of it first, and has room for all of it."""
-    monkeypatch.setattr(working, "LEAVE_TO_OTHERS", 0.5)  # a hint may come late on a busy machine
+    monkeypatch.setattr(working, "YIELD_TO_OTHERS", 0.5)  # a hint may come late on a busy machine
     gate = asyncio.Event()
 
     def work_on(hold: Holdfast) -> None:

@@ -17,7 +17,7 @@ from tests.service.handover.support import Outside, task_of
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a server keep house more often than every five seconds."""
-    monkeypatch.setattr(watches, "KEEP_HOUSE_EVERY", 0.1)
+    monkeypatch.setattr(watches, "CLEAN_UP_EVERY", 0.1)
 
 
 def is_in(hold: Holdfast, task_id: str, state: TaskState) -> Callable[[], object]:

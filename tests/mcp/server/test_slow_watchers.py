@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.mcp.addresses import FactAddress, QueueAddress
-from holdfast.mcp.watches import Messenger
+from holdfast.mcp.watches import Notifier
 from tests.mcp.support import server_of
 from tests.mcp.watching import watcher_of
 from tests.proof.engine.conditions import PATIENCE, eventually
@@ -34,7 +34,7 @@ class Slow:
 
 async def test_a_messenger_tells_once_of_many_changes() -> None:
     slow = Slow()
-    messenger = Messenger(QUEUE, slow.tell)
+    messenger = Notifier(QUEUE, slow.tell)
     for _ in range(5):
         messenger.send()
     await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def test_a_messenger_that_fails_tries_again_with_the_next_change(caplog: p
         tries += 1
         raise RuntimeError("the line is dead")
 
-    messenger = Messenger(QUEUE, broken)
+    messenger = Notifier(QUEUE, broken)
     with caplog.at_level(logging.WARNING):
         for number in (1, 2):
             messenger.send()
@@ -67,7 +67,7 @@ async def test_a_messenger_that_fails_tries_again_with_the_next_change(caplog: p
 
 async def test_a_messenger_that_is_stopped_says_nothing_more() -> None:
     slow = Slow()
-    messenger = Messenger(QUEUE, slow.tell)
+    messenger = Notifier(QUEUE, slow.tell)
     messenger.stop()  # nothing was under way
     messenger.send()
     messenger.send()

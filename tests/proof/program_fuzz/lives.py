@@ -1,7 +1,7 @@
 """Lives of workers in this process: each has its own application, its own line to the store, and one fault to come.
 
-A life that dies does nothing more and sends nothing more, as after SIGKILL: ``holdfast.testing.mortal`` sees to that. A
-frozen one is cut off from the store until it thaws, and does not know it.
+A life that dies does nothing more and sends nothing more, as after SIGKILL: see ``holdfast.testing.killable``. A frozen
+one is cut off from the store until it thaws, and does not know it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Self
 import pytest
 
 from holdfast import Holdfast, ReadOnlyStore, StateStore, StoreClosed, StoreReplaced, StoreUnavailable
-from holdfast.testing.mortal import MortalCommitter, MortalWorker, Stage
+from holdfast.testing.killable import KillableCommitter, KillableWorker, Stage
 from holdfast.testing.skipping_clock import SkippingClock
 from tests.proof.program_fuzz.grammar import Case, Fault
 from tests.proof.program_fuzz.interpreter import Interpreter
@@ -204,7 +204,7 @@ class Life:
         self._replaced = replaced
         self._threads = threads
         self._stage = Stage()
-        self.worker: MortalWorker
+        self.worker: KillableWorker
         line.before, line.after = self._before, self._after
 
     @property
@@ -227,10 +227,10 @@ class Life:
     async def begin(self) -> None:
         await self.hold.__aenter__()
         services = self.hold.services
-        services.committer = MortalCommitter(services.store, self._stage)
+        services.committer = KillableCommitter(services.store, self._stage)
         services.is_gone = lambda worker_id, _: worker_id in DEAD
         services.threads.run = self._counted(services.threads.run)  # type: ignore[method-assign]
-        self.worker = MortalWorker(
+        self.worker = KillableWorker(
             self._stage, services, lease=LEASE, label="life", queues=None, concurrency=20, grace=0.0
         )
         # In a task of its own: should the worker stop by itself, it cancels what it was entered in.

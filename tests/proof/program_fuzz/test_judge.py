@@ -19,7 +19,7 @@ from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.attempt.journal import Journal
 from holdfast.engine.attempt.scope import Scope
 from holdfast.engine.effects import compensation, once_step
-from holdfast.engine.effects.recorded_call import Standing
+from holdfast.engine.effects.recorded_call import CallRecord
 from holdfast.engine.outside import ClaimedTask, claim
 from holdfast.engine.outside.writer import LeaseWriter
 from holdfast.store.sqlite.write_transaction import WriteTransaction
@@ -58,8 +58,8 @@ def forget_once_steps(patch: pytest.MonkeyPatch) -> None:
     """Have the engine meet each once step as if for the first time."""
     numbers = itertools.count(1)
 
-    def look_up_nothing(attempt: Attempt, *_: object) -> Standing:
-        return Standing(recorded=None, effect=None, effect_id=f"{attempt.task.id}-{next(numbers)}", error=None)
+    def look_up_nothing(attempt: Attempt, *_: object) -> CallRecord:
+        return CallRecord(recorded=None, effect=None, effect_id=f"{attempt.task.id}-{next(numbers)}", error=None)
 
     patch.setattr(once_step, "look_up", look_up_nothing)
 

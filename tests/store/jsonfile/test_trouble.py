@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import ManualClock, NewTask, NotFound, SchemaMismatch, StoreDamaged, StoreReplaced, StoreUnavailable
-from holdfast.engine.runtime.store_retry import endless_patience
+from holdfast.engine.runtime.store_retry import endless_pauses
 from holdfast.model.commit import Commit, Held
 from holdfast.model.operations import Move, SubmitChild
 from holdfast.model.transitions import TaskState
@@ -120,7 +120,7 @@ async def test_a_full_disk_is_waited_out(tmp_path: Path, monkeypatch: pytest.Mon
     else:
         raise AssertionError("the commit writes more often than this test thinks")
     assert len(failures) > 1
-    assert all("make room" in str(error) and endless_patience(error, 1) is not None for error in failures)
+    assert all("make room" in str(error) and endless_pauses(error, 1) is not None for error in failures)
 
 
 async def test_what_a_full_disk_refused_stays_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,7 @@ async def test_looking_at_an_open_store_drops_none_of_its_locks(tmp_path: Path) 
 WITHOUT_HANDLES = """
 import asyncio, os, resource, sys
 from holdfast import NewTask
-from holdfast.engine.runtime.store_retry import endless_patience
+from holdfast.engine.runtime.store_retry import endless_pauses
 from holdfast.model.errors import StoreUnavailable
 from holdfast.store.url import make_store
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -256,7 +256,7 @@ async def main():
     try:
         await json.submit([NewTask(id="a", name="job"), NewTask(id="b", name="job")])
     except StoreUnavailable as error:
-        assert endless_patience(error, 1) is not None
+        assert endless_pauses(error, 1) is not None
     else:
         raise AssertionError("written without a handle")
     give_back()

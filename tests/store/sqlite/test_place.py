@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from holdfast import NewTask, StoreReplaced, TaskState
-from holdfast.engine.runtime.store_retry import endless_patience
+from holdfast.engine.runtime.store_retry import endless_pauses
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.gate import file_gate
 from holdfast.store.sqlite.writer import SqliteWriter
@@ -119,7 +119,7 @@ async def test_a_process_whose_store_is_gone_writes_nothing_more(tmp_path: Path)
         for refused in ("lost-1", "lost-2"):
             with pytest.raises(StoreReplaced, match=r"writes and sends nothing more.*Restart it") as caught:
                 await store.submit([NewTask(id=refused, name="job")])
-            assert endless_patience(caught.value, 1) is None  # it does not pass by itself
+            assert endless_pauses(caught.value, 1) is None  # it does not pass by itself
         await store.close()
 
 

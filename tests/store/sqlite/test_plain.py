@@ -69,7 +69,7 @@ commits = st.lists(
 @example([("plain", 1, 0, [], None), ("plain", -1, 0, [], None)])  # the second would pass, had it come first
 @settings(max_examples=150, deadline=None)
 def test_the_short_way_is_the_general_way(drawn: list[tuple[str, int, int, list[Operation], Move | None]]) -> None:
-    assert asyncio.run(_outcome(drawn, plain.stretches)) == asyncio.run(_outcome(drawn, _nothing_fits))
+    assert asyncio.run(_outcome(drawn, plain.split_batch)) == asyncio.run(_outcome(drawn, _nothing_fits))
 
 
 async def test_the_most_frequent_commits_take_it() -> None:
@@ -106,7 +106,7 @@ async def _outcome(
             batch.append(
                 Commit(task_id=task_id, guard=guard, operations=(*operations, *([move] if move else [])), actor="w")
             )
-        with patch.object(committing, "stretches", stretches):
+        with patch.object(committing, "split_batch", stretches):
             verdicts = await store.commit(batch)
         return verdicts, await listener.wait(0.001), await snapshot(store, accounts=["shared"])
 

@@ -166,7 +166,7 @@ HOT = {
     "due_approvals": 2,
     "next_due": 0,
     "any_suspect": 0,
-    "loose_ends": 1,
+    "unfinished": 1,
     "wait_that_holds": 2,
     "waiting_for_channel": 2,
     "journal": 3,

@@ -18,7 +18,7 @@ from holdfast.cli.options import AsJson, AsText, By, DatabaseUrl, Limit, Note, O
 from holdfast.cli.render.decisions import APPROVAL_COLUMNS, approval_page, approval_rows, approvals_table
 from holdfast.cli.render.words import safe, value
 from holdfast.cli.store_session import command, opened, user
-from holdfast.cli.terminal import console, print_json, print_page, print_table, say, say_if_cut
+from holdfast.cli.terminal import console, print_if_cut, print_json, print_message, print_page, print_table
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.errors import InvalidValue
 from holdfast.service.decisions import APPROVAL, BUDGET, DOUBT, QUESTION
@@ -86,7 +86,7 @@ async def approvals(
         print_page(approvals_table(found, now), Text(), Text(_hint(found), "dim"))
     else:
         print_table(APPROVAL_COLUMNS, approval_rows(found, now), empty="no open questions")
-    say_if_cut(found, limit)
+    print_if_cut(found, limit)
 
 
 @command
@@ -165,7 +165,7 @@ def _decided(approval: Approval, *, as_json: bool) -> None:
         print_json(approval_form(approval))
     else:
         typer.echo(f"{approval.id} {approval.state}")
-    say(
+    print_message(
         f"{safe(value(approval.question))!r} is {approval.state} by {approval.decided_by}; "
         f"task {short(approval.task_id)} {'gets a refusal' if approval.state is ApprovalState.REJECTED else 'goes on'}"
     )

@@ -13,8 +13,8 @@ from holdfast.cli.exits import SIGNALLED
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.store_session import command
-from holdfast.cli.terminal import print_json, print_table, say
-from holdfast.service.benchmark import CROWD, Figures, measure
+from holdfast.cli.terminal import print_json, print_message, print_table
+from holdfast.service.benchmark import MANY_TASKS, Figures, measure
 from holdfast.settings import current_settings
 
 COLUMNS = ("what", "figure", "to the raw limit")
@@ -33,7 +33,9 @@ async def bench(
     """
     url = database_url or current_settings()["database_url"]
     stopped: list[signal.Signals] = []
-    measuring = asyncio.ensure_future(measure(url, seconds=seconds, tell=lambda what: say(f"measuring {what} ...")))
+    measuring = asyncio.ensure_future(
+        measure(url, seconds=seconds, report=lambda what: print_message(f"measuring {what} ..."))
+    )
 
     def stop(number: signal.Signals) -> None:
         stopped.append(number)
@@ -45,24 +47,26 @@ async def bench(
         except asyncio.CancelledError:
             if not stopped:
                 raise
-            say(f"{stopped[0].name}: stopped, and removed what was made for it")
+            print_message(f"{stopped[0].name}: stopped, and removed what was made for it")
             raise typer.Exit(SIGNALLED + stopped[0]) from None
     if as_json:
         print_json(figures.to_json())
         return
     print_table(COLUMNS, _rows(figures), empty="nothing was measured")
-    say(
+    print_message(
         f"{figures.backend} {figures.version}, one process. The raw limit is one row in a commit of its own, "
         "one after the other; tasks that run at the same time share commits, and come to more than 1 of it"
     )
-    say("compare figures of one machine and one disk only; `make bench` in a clone compares with other engines")
+    print_message(
+        "compare figures of one machine and one disk only; `make bench` in a clone compares with other engines"
+    )
 
 
 def _rows(figures: Figures) -> list[list[str | Text]]:
     rates = (
         ("raw limit: one-row commits", figures.raw),
         ("steps of one task", figures.steps),
-        (f"steps of {CROWD} tasks together", figures.crowd_steps),
+        (f"steps of {MANY_TASKS} tasks together", figures.crowd_steps),
         ("submits, one by one", figures.submits),
         ("tasks done by one worker", figures.drained),
     )

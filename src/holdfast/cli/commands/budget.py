@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.options import AsJson, By, DatabaseUrl, Note, TaskId
 from holdfast.cli.render.overview import budget_grid
 from holdfast.cli.store_session import command, command_line, opened, user
-from holdfast.cli.terminal import print_json, print_page, say
+from holdfast.cli.terminal import print_json, print_message, print_page
 from holdfast.cli.times import read_span
 from holdfast.model.budget import Budget
 from holdfast.model.errors import InvalidValue
@@ -56,7 +56,7 @@ async def budget(
             ledger = await service.extend_budget(task_id, limits, by=user(by), note=note)
             failed = (await service.task(task_id)).state is TaskState.FAILED
             remedy = f"; if it failed because of the old ones: {command_line('resume', task_id, service.url)}"
-            say(f"task {short(task_id)} has new limits{remedy if failed else ''}")
+            print_message(f"task {short(task_id)} has new limits{remedy if failed else ''}")
         else:
             ledger = await service.budget(task_id)
     if as_json:

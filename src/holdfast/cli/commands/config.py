@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from holdfast.cli.options import AsJson
-from holdfast.cli.terminal import console, print_json, print_page, print_table, say, table
+from holdfast.cli.terminal import console, print_json, print_message, print_page, print_table, table
 from holdfast.model.task import JsonValue
 from holdfast.redaction import redacted, without_password
 from holdfast.settings import FILE, Settings, Value, current_settings, unknown_variables
@@ -25,9 +25,9 @@ def config(*, as_json: AsJson = False) -> None:
     else:
         _print([_row(value) for value in settings.values.values()])
         found = f"read {settings.file}" if settings.file else f"there is no {FILE} here or in a folder above"
-        say(f"{found}; a variable such as HOLDFAST_WORKER_LEASE goes before it, and a flag before both")
+        print_message(f"{found}; a variable such as HOLDFAST_WORKER_LEASE goes before it, and a flag before both")
     for name, meant in unknown.items():
-        say(unread(name, meant))
+        print_message(unread(name, meant))
 
 
 def unread(name: str, meant: str | None) -> str:

@@ -18,13 +18,13 @@ from holdfast.cli.exits import ExitCode
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command, with_store
-from holdfast.cli.terminal import console, print_json, print_page, say
+from holdfast.cli.terminal import console, print_json, print_message, print_page
 from holdfast.model.errors import HoldfastError
 from holdfast.service.diagnosis.evidence import NamedApplication
 from holdfast.service.diagnosis.evidence_collector import gather
 from holdfast.service.diagnosis.finding import Finding, Level, worst
 from holdfast.service.diagnosis.report import diagnose
-from holdfast.service.locator import distrust
+from holdfast.service.locator import why_untrusted
 from holdfast.service.session import find_application
 from holdfast.settings import DEFAULT_URL, Settings, current_settings, unknown_variables
 
@@ -87,7 +87,7 @@ async def doctor(
     else:
         _print(findings)
         if seen.inside is not None and any(one.remedy for one in findings) and (there := with_store("", url)):
-            say(f"by default these commands use another store; add to them:{there}")
+            print_message(f"by default these commands use another store; add to them:{there}")
     if worst(findings) is Level.ERROR:
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -95,12 +95,12 @@ async def doctor(
 def _application_of(settings: Settings) -> NamedApplication:
     """Import the application that the settings name, unless the user may not know its code."""
     named = settings.values["application"]
-    if (why := _surprise(settings)) is not None:
+    if (why := _why_untrusted(settings)) is not None:
         return NamedApplication(target=named.value, not_imported=why)
     return _application(named.value)
 
 
-def _surprise(settings: Settings) -> str | None:
+def _why_untrusted(settings: Settings) -> str | None:
     """Return why the code that the settings name is not run without --app; None if it is.
 
     The commands that run tasks import it from anywhere, because that is their purpose. But users run this one also in
@@ -109,7 +109,7 @@ def _surprise(settings: Settings) -> str | None:
     file = settings.file
     if file is not None and settings.values["application"].origin == str(file) and file.parent != Path.cwd():
         return f"{file} names it, in a folder above this one"
-    return distrust(settings)
+    return why_untrusted(settings)
 
 
 def _application(target: str) -> NamedApplication:

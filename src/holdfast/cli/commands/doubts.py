@@ -11,10 +11,10 @@ import typer
 from holdfast.cli.confirmation import ask_person
 from holdfast.cli.json_input import read_json
 from holdfast.cli.options import AsJson, By, DatabaseUrl, Limit, Note, OneTask, Yes
-from holdfast.cli.render.decisions import DOUBT_COLUMNS, doubt_page, doubt_rows, still_finding_out
+from holdfast.cli.render.decisions import DOUBT_COLUMNS, doubt_page, doubt_rows, doubt_waits_for
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command, opened, user
-from holdfast.cli.terminal import console, print_json, print_page, print_table, say, say_if_cut
+from holdfast.cli.terminal import console, print_if_cut, print_json, print_message, print_page, print_table
 from holdfast.cli.times import local
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.errors import Conflict, InvalidValue
@@ -35,10 +35,10 @@ async def doubts(
     elif found and console().is_terminal:
         print_page(*(doubt_page(doubt, now) for doubt in found))
         if any(doubt.decisions for doubt in found):
-            say("decide with: holdfast resolve ID DECISION")
+            print_message("decide with: holdfast resolve ID DECISION")
     else:
         print_table(DOUBT_COLUMNS, doubt_rows(found, now), empty="nothing is in doubt")
-    say_if_cut(found, limit)
+    print_if_cut(found, limit)
 
 
 @command
@@ -78,10 +78,12 @@ async def resolve(
         print_json(effect_form(settled))
     else:
         typer.echo(f"{settled.effect_id} {settled.state}")
-    say(f"{safe(settled.step_key)!r} of task {short(settled.task_id)} is resolved as {chosen}: {MEANING[chosen]}")
+    print_message(
+        f"{safe(settled.step_key)!r} of task {short(settled.task_id)} is resolved as {chosen}: {MEANING[chosen]}"
+    )
     settles = settled.settle_at
     if settles is not None and settles > now and chosen in {Decision.ABSENT, Decision.COMPENSATE}:
-        say(f"not before {local(settles, now)}: until then the call may still arrive")
+        print_message(f"not before {local(settles, now)}: until then the call may still arrive")
 
 
 def _read_decision(given: str) -> Decision:
@@ -97,7 +99,7 @@ def _check_possible(doubt: Doubt, decision: Decision, now: datetime) -> None:
     """Refuse, before the user is asked, what the engine would refuse afterwards."""
     possible = doubt.decisions or doubt.early
     if not possible:
-        raise Conflict(f"effect {doubt.effect.effect_id} cannot be decided yet: {still_finding_out(doubt, now)}")
+        raise Conflict(f"effect {doubt.effect.effect_id} cannot be decided yet: {doubt_waits_for(doubt, now)}")
     if decision not in possible:
         allowed = " or ".join(possible)
         raise Conflict(f"effect {doubt.effect.effect_id} cannot be resolved as {decision}; decide {allowed}")

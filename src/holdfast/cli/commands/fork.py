@@ -11,7 +11,7 @@ from holdfast.cli.json_input import read_json
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskId
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command, opened, user
-from holdfast.cli.terminal import print_json, say
+from holdfast.cli.terminal import print_json, print_message
 from holdfast.cli.times import read_seconds
 from holdfast.model.errors import InvalidValue
 from holdfast.service.service import Bound, Definitions, Service
@@ -76,7 +76,9 @@ async def fork(
     else:
         typer.echo(forked.id)
     after = f", up to and including {safe(origin.step)!r}" if origin.step else ", which had not begun"
-    say(f"it shares the past of task {origin.task_id}{after}, and is {forked.state} in queue {forked.queue!r}")
+    print_message(
+        f"it shares the past of task {origin.task_id}{after}, and is {forked.state} in queue {forked.queue!r}"
+    )
 
 
 def _place(at: str | None) -> str | int | None:

@@ -48,7 +48,7 @@ def init(
         return
     for path in written:
         typer.echo(path)
-    _say_what_next(folder)
+    _print_next_steps(folder)
 
 
 def _refuse_existing(folder: Path) -> None:
@@ -83,7 +83,7 @@ def _write(folder: Path) -> list[Path]:
     return written
 
 
-def _say_what_next(folder: Path) -> None:
+def _print_next_steps(folder: Path) -> None:
     longest = max(map(len, _NEXT))
     lines = ["Next:", *(f"  {command}" for command in _way_to(folder))]
     lines += [f"  {command:{longest}}  {why}" for command, why in _NEXT.items()]

@@ -14,7 +14,7 @@ from holdfast.cli.live import show_live
 from holdfast.cli.options import AsJson, DatabaseUrl, Limit, Watch
 from holdfast.cli.render.words import input_of, outcome_of, standing_of
 from holdfast.cli.store_session import command, opened
-from holdfast.cli.terminal import print_json, print_table, say, table
+from holdfast.cli.terminal import print_json, print_message, print_table, table
 from holdfast.cli.times import age
 from holdfast.model.queries import Page
 from holdfast.model.task import Task
@@ -62,7 +62,7 @@ async def list_tasks(
             return
         print_table(COLUMNS, rows(page.items, now), empty="no task fits", flexible=FLEXIBLE)
         if page.next is not None:
-            say(f"there are more: --after {page.next}, or a larger --limit")
+            print_message(f"there are more: --after {page.next}, or a larger --limit")
 
 
 def rows(tasks: Sequence[Task], now: datetime) -> list[list[str | Styled]]:

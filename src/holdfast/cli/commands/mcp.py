@@ -18,7 +18,7 @@ from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.store_session import command, user
-from holdfast.cli.terminal import say
+from holdfast.cli.terminal import print_message
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue, MissingExtra, need_extras
 from holdfast.service.access import EVERYTHING, READ_ONLY, Caller
@@ -88,12 +88,12 @@ async def mcp(
     log_to_stderr(quiet=not verbose, verbose=verbose)
     caller = Caller(name or user(None), READ_ONLY if read_only else EVERYTHING)
     claimable = checked_claims(claim)
-    with _kept_for_the_protocol():
+    with _stdout_for_protocol():
         service = service_to_serve(application, database_url, role="mcp")
     async with opened(service, read_only=read_only):
         server = McpServer(service, caller=caller, read_only=read_only, claimable=claimable)
         rights = ", ".join(sorted(caller.scopes))
-        say(
+        print_message(
             f"serving {service.shown_url} over stdio with the rights of {caller.name}: {rights}; "
             f"agents may claim: {', '.join(claimable)}"
         )
@@ -116,12 +116,12 @@ def _print(
         printed = to_reach(client, url)
     typer.echo(printed.text)
     for words in printed.to_do:
-        say(words)
+        print_message(words)
     if url is None:
         try:
             need_extras(_NEEDED_FOR, "mcp")
         except MissingExtra as missing:
-            say(f"it cannot start yet: {missing}")
+            print_message(f"it cannot start yet: {missing}")
 
 
 async def _serve(server: McpServer) -> signal.Signals | None:
@@ -141,7 +141,7 @@ async def _serve(server: McpServer) -> signal.Signals | None:
 
 
 @contextmanager
-def _kept_for_the_protocol() -> Iterator[None]:
+def _stdout_for_protocol() -> Iterator[None]:
     """Keep stdout for the protocol: what an application prints when it is imported goes to stderr."""
     kept = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)

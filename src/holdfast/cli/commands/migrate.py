@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.store_session import command
-from holdfast.cli.terminal import print_json, say
+from holdfast.cli.terminal import print_json, print_message
 from holdfast.redaction import without_password
 from holdfast.service import session
 
@@ -27,4 +27,4 @@ async def migrate(
     if as_json:
         print_json({"database_url": without_password(url), "schema": vitals.schema})
     else:
-        say(f"{without_password(url)} has schema {vitals.schema}, which is the one of this version")
+        print_message(f"{without_password(url)} has schema {vitals.schema}, which is the one of this version")

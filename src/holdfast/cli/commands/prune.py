@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.confirmation import ask
 from holdfast.cli.options import AsJson, DatabaseUrl, Yes
 from holdfast.cli.store_session import command, opened
-from holdfast.cli.terminal import print_json, print_table, say, words
+from holdfast.cli.terminal import print_json, print_message, print_table, words
 from holdfast.cli.times import read_span, span
 from holdfast.model.queries import Pruned
 from holdfast.service.forms import Form, pruned_form
@@ -58,7 +58,7 @@ async def _delete(service: Service, age: timedelta, expected: int) -> Pruned:
             progress = f"deleted {total.tasks:,} of {max(expected, total.tasks):,} tasks"
             status.update(progress)
             if not words().is_terminal:
-                say(progress)
+                print_message(progress)
     return total
 
 

@@ -11,16 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.endpoint import Watch, end, tell_end
+from holdfast.cli.endpoint import Watch, end, print_unreachable
 from holdfast.cli.exits import ExitCode
-from holdfast.cli.logs import tell_troubles
+from holdfast.cli.logs import print_problems
 from holdfast.cli.options import AsJson, OtherUrl
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
 from holdfast.cli.store_session import command, command_line
 from holdfast.cli.tasks import After, Args, Chosen, Deadline, Input, Key, choose, print_result, submit_chosen
-from holdfast.cli.terminal import print_json, say
+from holdfast.cli.terminal import print_json, print_message
 from holdfast.cli.times import read_seconds
 from holdfast.model.errors import InvalidValue, StoreError, TaskCancelled, TaskFailed
 from holdfast.model.transitions import TaskState
@@ -87,7 +87,7 @@ async def run(
     The exit code is 5 if the task failed or was cancelled, 130 after Ctrl-C; the task is handed back then.
     It is 6 if the task's model was never reached: the command stops within seconds, and the task is kept as it is.
     """
-    tell_troubles()
+    print_problems()
     start = read_start(state, plan, fact, artifact)
     chosen = _chosen(words or [], args, text, existing, database_url, start=start)
     service = chosen if isinstance(chosen, Service) else chosen.service
@@ -113,13 +113,15 @@ async def run(
                 await _work(service, before, watch, lease=held_for, quiet=quiet, at_once=is_new)
         except _StoppedError:
             again = f"holdfast run{_application(words, existing)} --id {short(handle.id)}"
-            say(await _left(service, handle.id, again))
+            print_message(await _left(service, handle.id, again))
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except _UnreachedError as stopped:
             if as_json:
                 print_json(task_form(await handle.task()))
             waited = (await service.now() - before.at).total_seconds()
-            tell_end(stopped.found, handle.id, service, application=_application(words, existing), waited=waited)
+            print_unreachable(
+                stopped.found, handle.id, service, application=_application(words, existing), waited=waited
+            )
             raise typer.Exit(ExitCode.UNREACHED) from None
         except (TaskFailed, TaskCancelled) as error:
             if as_json:
@@ -127,7 +129,7 @@ async def run(
             _add_advice(error, service, had_ended=has_ended)
             raise
         if has_ended and not quiet:
-            say(f"task {short(handle.id)} was completed before, and is not run again")
+            print_message(f"task {short(handle.id)} was completed before, and is not run again")
         print_result(await handle.task(), as_json=as_json)
 
 

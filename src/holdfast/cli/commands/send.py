@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli.options import AsJson, By, DatabaseUrl, TaskId
 from holdfast.cli.store_session import command, opened, user
-from holdfast.cli.terminal import print_json, say
+from holdfast.cli.terminal import print_json, print_message
 
 
 @command
@@ -27,6 +27,6 @@ async def send(
     if as_json:
         print_json({"task_id": receiver.id, "text": text, "by": who})
     if receiver.started_at is not None and not receiver.version:
-        say(f"task {receiver.id} has it; but it keeps no agent state, and only agents read messages")
+        print_message(f"task {receiver.id} has it; but it keeps no agent state, and only agents read messages")
     else:
-        say(f"task {receiver.id} reads it before its next model call")
+        print_message(f"task {receiver.id} reads it before its next model call")

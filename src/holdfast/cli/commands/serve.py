@@ -20,7 +20,7 @@ from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, Claim, OtherUrl, ReadOnly, checked_claims
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.store_session import command
-from holdfast.cli.terminal import say
+from holdfast.cli.terminal import print_message
 from holdfast.model.errors import need_extras
 from holdfast.redaction import know
 from holdfast.service.session import opened, service_to_serve
@@ -76,11 +76,11 @@ async def serve(
     stopping = asyncio.Event()
 
     def stop(number: signal.Signals) -> None:
-        say(f"{number.name}: stopping")
+        print_message(f"{number.name}: stopping")
         stopping.set()
 
     async with AsyncExitStack() as ending:
-        ending.enter_context(StopSignals(stop, _leave_at_once))  # first, so that it lasts until everything is closed
+        ending.enter_context(StopSignals(stop, _exit_at_once))  # first, so that it lasts until everything is closed
         listener = ending.enter_context(bound(address))
         service = service_to_serve(application, database_url, role="serve")
         await ending.enter_async_context(opened(service, read_only=read_only))
@@ -90,16 +90,16 @@ async def serve(
             # The server is closed after the application, and before the store.
             server = await ending.enter_async_context(Server(served, listener))
             how = " read-only" if read_only else ""
-            say(f"serving {service.shown_url}{how}; MCP is at {url_of(listener)}/mcp")
+            print_message(f"serving {service.shown_url}{how}; MCP is at {url_of(listener)}/mcp")
             for line in introduction(tokens, secret):
-                say(line)
+                print_message(line)
             know(secret)  # from here on it is redacted everywhere
             if not names.is_known_elsewhere:
-                say("it answers only to localhost; give the names that clients use with --allow-host")
+                print_message("it answers only to localhost; give the names that clients use with --allow-host")
             await server.run(until=stopping)
 
 
-def _leave_at_once(number: signal.Signals) -> None:
-    say(f"{number.name}: leaving now")
+def _exit_at_once(number: signal.Signals) -> None:
+    print_message(f"{number.name}: leaving now")
     sys.stderr.flush()
     os._exit(SIGNALLED + number)

@@ -9,7 +9,7 @@ import typer
 from holdfast.cli.options import AsJson, DatabaseUrl, NewestTask, TaskId
 from holdfast.cli.render.state import PATCH_COLUMNS, PATCH_FLEXIBLE, changes, page, patch_rows
 from holdfast.cli.store_session import command, opened
-from holdfast.cli.terminal import print_json, print_page, print_table, say
+from holdfast.cli.terminal import print_json, print_message, print_page, print_table
 from holdfast.model.errors import InvalidValue
 from holdfast.service.forms import listed, patch_form
 
@@ -67,7 +67,7 @@ async def diff(
     elif found:
         print_page(changes(found))
     else:
-        say("nothing changed between them")
+        print_message("nothing changed between them")
 
 
 def moment(text: str) -> int | str:

@@ -23,7 +23,7 @@ from holdfast.cli.tasks import (
     print_result,
     submit_chosen,
 )
-from holdfast.cli.terminal import print_json, say
+from holdfast.cli.terminal import print_json, print_message
 from holdfast.cli.times import read_seconds
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import DeadlineExceeded, InvalidValue, TaskCancelled, TaskFailed
@@ -87,15 +87,15 @@ async def submit(
             )
         handle = await submit_chosen(chosen, after=after, **options)
         if wait:
-            say(f"task {handle.id}: waiting until a worker has done it")
+            print_message(f"task {handle.id}: waiting until a worker has done it")
             application = words[0] if len(words) > 1 else None
             if (missing := _missing_worker(await service.overview(handle.id), application, service.url)) is not None:
-                say(missing)
+                print_message(missing)
             await _wait(handle, patience, as_json=as_json)
         elif as_json:
             print_json(task_form(await handle.task()))
         else:
-            say(f"submitted; look at it with: {command_line('show', handle.id, service.url)}")
+            print_message(f"submitted; look at it with: {command_line('show', handle.id, service.url)}")
             typer.echo(handle.id)
 
 

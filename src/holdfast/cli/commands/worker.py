@@ -21,7 +21,7 @@ from holdfast.cli.exits import SIGNALLED, ExitCode
 from holdfast.cli.logs import log_to_stderr
 from holdfast.cli.options import Application, OtherUrl, not_empty
 from holdfast.cli.signals import StopSignals
-from holdfast.cli.terminal import say
+from holdfast.cli.terminal import print_message
 from holdfast.cli.times import read_seconds
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
@@ -30,7 +30,7 @@ from holdfast.service.service import Service
 from holdfast.service.session import find_application
 from holdfast.settings import SETTINGS, current_settings
 
-_TO_LEAVE, _TO_LEAVE_FORCED = 5.0, 1.0
+_EXIT_TIMEOUT, _FORCED_EXIT_TIMEOUT = 5.0, 1.0
 """Seconds the process may take to end once its worker has stopped."""
 
 
@@ -117,7 +117,11 @@ def work(
         grace=settings["worker.grace"] if grace is None else read_seconds(grace, what="--grace"),
         label=label or settings["worker.label"],
     )
-    raise typer.Exit(asyncio.run(_work(service, wanted, say=_say_nothing if quiet else _log if as_json else say)))
+    raise typer.Exit(
+        asyncio.run(
+            _work(service, wanted, print_message=_print_nothing if quiet else _log if as_json else print_message)
+        )
+    )
 
 
 def _listed(queues: Sequence[str] | None) -> list[str]:
@@ -129,21 +133,21 @@ def _listed(queues: Sequence[str] | None) -> list[str]:
     return listed
 
 
-async def _work(service: Service, wanted: Wanted, *, say: Callable[[str], None]) -> int:
+async def _work(service: Service, wanted: Wanted, *, print_message: Callable[[str], None]) -> int:
     """Work until a signal stops it; return the exit code."""
     forced_by: signal.Signals | None = None
 
     def drain(number: signal.Signals) -> None:
         left = f"; {_tasks(worker.running)} may take {wanted.grace:g} s to finish" if worker.running else ""
         worker.drain()  # first: writing to stderr fails if its reader is gone
-        say(f"{number.name}: stopping{left}")
+        print_message(f"{number.name}: stopping{left}")
 
     def force(number: signal.Signals) -> None:
         nonlocal forced_by
         forced_by = number
         running = _tasks(worker.running)
         worker.force()
-        say(f"{number.name}: handing back {running} now")
+        print_message(f"{number.name}: handing back {running} now")
 
     async with service:
         if not service.is_durable:
@@ -152,11 +156,11 @@ async def _work(service: Service, wanted: Wanted, *, say: Callable[[str], None])
             )
         async with service.worker(**asdict(wanted)) as worker:
             with StopSignals(drain, force):
-                say(_introduction(service, wanted))
+                print_message(_introduction(service, wanted))
                 await worker.join()
     if forced_by is not None:
-        return _leave_within(_TO_LEAVE_FORCED, SIGNALLED + forced_by)
-    return _leave_within(_TO_LEAVE, ExitCode.OK)
+        return _exit_within(_FORCED_EXIT_TIMEOUT, SIGNALLED + forced_by)
+    return _exit_within(_EXIT_TIMEOUT, ExitCode.OK)
 
 
 def _introduction(service: Service, wanted: Wanted) -> str:
@@ -170,24 +174,24 @@ def _tasks(count: int) -> str:
     return "1 running task" if count == 1 else f"{count} running tasks"
 
 
-def _leave_within(seconds: float, code: int) -> int:
+def _exit_within(seconds: float, code: int) -> int:
     """Return the exit code, and make sure that the process ends.
 
     Its end waits for threads and coroutines, and tasks that were handed back may have left some that cannot be stopped.
     """
-    deadline = threading.Timer(seconds, _leave_at_once, (code,))
+    deadline = threading.Timer(seconds, _exit_at_once, (code,))
     deadline.daemon = True
     deadline.start()
     return code
 
 
-def _leave_at_once(code: int) -> None:
+def _exit_at_once(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _say_nothing(words: str) -> None:
+def _print_nothing(words: str) -> None:
     del words
 
 

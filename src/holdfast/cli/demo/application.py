@@ -50,7 +50,7 @@ _ANSWER_SECONDS = 3.0 * _PACE
 because a take-over has to wait for it."""
 
 
-async def touch_the_world(step: str, effect_id: str) -> None:
+async def do_work(step: str, effect_id: str) -> None:
     """Do what a step does: take some time, and leave a line in the ledger."""
     await asyncio.sleep(_SECONDS)
     note(_FILE, What.DID, step, effect_id)
@@ -59,49 +59,49 @@ async def touch_the_world(step: str, effect_id: str) -> None:
 @tool(risk="read_only")
 async def check_status(service: str, effect_id: str) -> str:
     """Say which version of a service runs."""
-    await touch_the_world("check_status", effect_id)
+    await do_work("check_status", effect_id)
     return f"{service} runs 1.1"
 
 
 @tool(risk="read_only")
 async def collect_config(service: str, effect_id: str) -> dict[str, str]:
     """Read the settings of a service."""
-    await touch_the_world("collect_config", effect_id)
+    await do_work("collect_config", effect_id)
     return {"service": service, "namespace": "production", "replicas": "3"}
 
 
 @tool(risk="write_local", effect="idempotent")
 async def build_image(service: str, version: str, effect_id: str) -> str:
     """Build the image of a version."""
-    await touch_the_world("build_image", effect_id)
+    await do_work("build_image", effect_id)
     return f"{service}:{version}"
 
 
 @tool(risk="read_only")
 async def run_tests(image: str, effect_id: str) -> str:
     """Run the tests of an image."""
-    await touch_the_world("run_tests", effect_id)
+    await do_work("run_tests", effect_id)
     return f"all tests of {image} passed"
 
 
 @tool(risk="write_local", effect="idempotent")
 async def push_image(image: str, effect_id: str) -> str:
     """Push an image to the registry."""
-    await touch_the_world("push_image", effect_id)
+    await do_work("push_image", effect_id)
     return f"{image} is in the registry"
 
 
 @tool(risk="write_local", effect="once")
 async def backup_database(service: str, effect_id: str) -> str:
     """Back up the database of a service."""
-    await touch_the_world("backup_database", effect_id)
+    await do_work("backup_database", effect_id)
     return f"backup {service}-before-1.2"
 
 
 @tool(risk="write_local", effect="once")
 async def migrate_schema(service: str, version: str, effect_id: str) -> str:
     """Migrate the database of a service to the schema of a version."""
-    await touch_the_world("migrate_schema", effect_id)
+    await do_work("migrate_schema", effect_id)
     return f"the schema of {service} is at {version}"
 
 
@@ -117,7 +117,7 @@ async def was_applied(effect_id: str, image: str, replicas: int) -> Happened | A
 )
 async def apply_changes(image: str, replicas: int, effect_id: str) -> str:
     """Start replicas of an image beside the ones that serve traffic."""
-    await touch_the_world("apply_changes", effect_id)
+    await do_work("apply_changes", effect_id)
     await asyncio.sleep(_ANSWER_SECONDS)  # it has happened, but the worker does not know it yet
     return f"{replicas} replicas of {image} are up"
 
@@ -125,14 +125,14 @@ async def apply_changes(image: str, replicas: int, effect_id: str) -> str:
 @tool(risk="read_only")
 async def verify_health(service: str, effect_id: str) -> str:
     """Ask the new replicas how they are."""
-    await touch_the_world("verify_health", effect_id)
+    await do_work("verify_health", effect_id)
     return f"3 of 3 replicas of {service} are healthy"
 
 
 @tool(risk="external_action", effect="once")
 async def switch_traffic(service: str, version: str, effect_id: str) -> str:
     """Send the users of a service to a version."""
-    await touch_the_world("switch_traffic", effect_id)
+    await do_work("switch_traffic", effect_id)
     return f"{service} {version} serves all traffic"
 
 

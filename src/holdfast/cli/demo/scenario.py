@@ -49,7 +49,7 @@ class Scenario:
 
     async def _kill_between_effect_and_record(self) -> None:
         worker = self._processes.start()
-        await self._until(worker, _has_reached_the_world)
+        await self._until(worker, _was_made)
         await self._until(worker, _passed(_TO_READ * self._pace))
         self._processes.kill(worker)
         await self._look()
@@ -88,7 +88,7 @@ def _passed(seconds: float) -> Callable[[Snapshot], bool]:
     return lambda _now: time.monotonic() >= until
 
 
-def _has_reached_the_world(now: Snapshot) -> bool:
+def _was_made(now: Snapshot) -> bool:
     """Return whether the ledger has the call that the journal has only as an intent."""
     effect = now.effect(FATAL_STEP)
     armed = effect is not None and effect.state is EffectState.ARMED

@@ -16,7 +16,7 @@ from holdfast.cli.demo.application import LEDGER, PACE
 SIGKILLED = 1 if os.name == "nt" else -9
 """The exit code of a killed process; Windows has no signals, and uses 1."""
 
-_TO_LEAVE = 20.0
+_EXIT_TIMEOUT = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class DemoWorkers:
         """Ask it to stop, and wait for that; a worker that does not is killed at the end of the block."""
         self._processes[label].terminate()
         with suppress(subprocess.TimeoutExpired):
-            self._processes[label].wait(_TO_LEAVE)
+            self._processes[label].wait(_EXIT_TIMEOUT)
 
     def last_words(self, label: str) -> str:
         """Return its output: empty unless something is wrong."""

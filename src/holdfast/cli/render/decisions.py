@@ -131,14 +131,14 @@ def doubt_page(doubt: Doubt, now: datetime, *decisions: Decision) -> RenderableT
     possible = decisions or doubt.decisions or doubt.early
     choices = _facts(*((str(one), MEANING[one]) for one in possible), name_style="cyan")
     if not doubt.decisions:
-        pending = f"  nothing to decide yet: {still_finding_out(doubt, now)}"
+        pending = f"  nothing to decide yet: {doubt_waits_for(doubt, now)}"
         hint = f"\n  {words}" if (words := shorter(doubt, now)) else ""
         better = "\n  if you know better:" if doubt.early else ""
         choices = Group(Text(f"{pending}{hint}{better}", "dim"), *([choices] if doubt.early else []))
     return Group(head, known, choices, Text())
 
 
-def still_finding_out(doubt: Doubt, now: datetime) -> str:
+def doubt_waits_for(doubt: Doubt, now: datetime) -> str:
     """Return what a doubt waits for before a person can decide."""
     if (then := next_look(doubt, now)) is not None:
         return f"the call may still arrive; {counted_down(then, now)}"

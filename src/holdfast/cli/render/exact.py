@@ -68,20 +68,20 @@ def _most(line: str, width: int) -> int:
 
 def exact_json(data: JsonValue, longest: int) -> str:
     """Return data as a person can check it, on one line."""
-    return cut_aloud(show_json(data), longest)
+    return cut_with_count(show_json(data), longest)
 
 
 def exact_text(text: str, longest: int) -> str:
     """Return a text as a person can check it."""
-    return cut_aloud(show_text(text), longest)
+    return cut_with_count(show_text(text), longest)
 
 
 def in_ascii(data: JsonValue, longest: int) -> str:
     """Return data once more without any character that could be taken for another; empty if it has none."""
     shown = show_json(data)
-    return "" if shown.isascii() else cut_aloud(show_ascii(data), longest)
+    return "" if shown.isascii() else cut_with_count(show_ascii(data), longest)
 
 
-def cut_aloud(text: str, longest: int) -> str:
+def cut_with_count(text: str, longest: int) -> str:
     """Return a text that is not much longer than this, with how much is missing."""
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest:,} more characters)"

@@ -43,7 +43,7 @@ def rows(
 ) -> list[list[str | Text]]:
     """Return one line for each step; ``whole_keys`` shows also those that the engine made."""
     return [
-        [*_identity(step, whole_key=whole_keys), *([_output(step)] if output else _course(step, at, in_doubt))]
+        [*_identity(step, whole_key=whole_keys), *([_output(step)] if output else _progress_of(step, at, in_doubt))]
         for step in steps
     ]
 
@@ -55,7 +55,7 @@ def _identity(step: Step, *, whole_key: bool) -> list[str | Text]:
     return [number_of(step), Text(mark_of(step), style), name, step.kind, Text(state, style)]
 
 
-def _course(step: Step, at: datetime, in_doubt: Collection[str]) -> list[str | Text]:
+def _progress_of(step: Step, at: datetime, in_doubt: Collection[str]) -> list[str | Text]:
     return [str(step.attempts), short(step.effect_id or ""), _took(step, at), _ended(step, at, in_doubt)]
 
 

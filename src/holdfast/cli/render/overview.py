@@ -306,7 +306,7 @@ def _happened(seen: Overview) -> RenderableType | None:
     ]
     moments += [(event.at, Text(safe(f"reported: {event_in_words(event.payload)}"))) for event in seen.events]
     moments += [
-        (message.at, Text(safe(f"{_speaker(message)} said: {event_in_words(message.payload)}")))
+        (message.at, Text(safe(f"{_author(message)} said: {event_in_words(message.payload)}")))
         for message in seen.messages
     ]
     moments.sort(key=lambda moment: moment[0])
@@ -319,7 +319,7 @@ def _happened(seen: Overview) -> RenderableType | None:
     return Group(grid, *_more("" if is_whole else f"{count} more; every move: holdfast history {short(seen.task.id)}"))
 
 
-def _speaker(message: Event) -> str:
+def _author(message: Event) -> str:
     return str(message.payload.get("by", message.actor)) if isinstance(message.payload, dict) else message.actor
 
 

@@ -60,7 +60,7 @@ def patch_rows(history: Sequence[AppliedPatch], now: datetime) -> list[list[str 
 
 def summary_of(patch: StatePatch) -> str:
     """Return what a patch does, in a few words."""
-    return safe(", ".join(_deeds(patch))) or "nothing"
+    return safe(", ".join(_changes_in(patch))) or "nothing"
 
 
 def changes(found: Sequence[Change]) -> RenderableType:
@@ -137,7 +137,7 @@ def _grid(rows: Sequence[tuple[str, str, Text, Text]]) -> RenderableType | None:
     return grid
 
 
-def _deeds(patch: StatePatch) -> Iterator[str]:
+def _changes_in(patch: StatePatch) -> Iterator[str]:
     if patch.goal is not None:
         yield f"goal: {value(patch.goal)}"
     if patch.replace_plan is not None:

@@ -16,7 +16,7 @@ from holdfast.engine.api.definition import AgentRules, Definitions, TaskDefiniti
 from holdfast.engine.api.start import START, SUBMITTER, start_in
 from holdfast.engine.manage.artifacts import link_to
 from holdfast.engine.manage.past_state import EMPTY, fold
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import Unreadable
 from holdfast.model.errors import PRUNED, InvalidValue, NotFound
@@ -82,7 +82,7 @@ async def opening(
     links = tuple(LinkArtifact(link_to(artifact)) for artifact in patch.add_artifacts)
     if start.is_empty:
         return Opening(patch=patch, links=links, author=SUBMITTER, reason="")
-    submitted, *_ = await insist(partial(store.history, task_id))
+    submitted, *_ = await call_store(partial(store.history, task_id))
     return Opening(patch=patch, links=links, author=submitted.actor, reason=GIVEN)
 
 
@@ -98,11 +98,11 @@ async def opening_of(store: StateStore, definitions: Definitions, task: Task) ->
 
 async def state_before(store: StateStore, definitions: Definitions, task_id: str) -> AgentState:
     """Return the last state of the task that another task continues."""
-    task = await insist(partial(store.get, task_id))
+    task = await call_store(partial(store.get, task_id))
     if task is None:  # it existed when the other task was submitted
         raise NotFound("task", task_id, where=PRUNED)
     if task.version > 0:
-        return fold(await insist(partial(store.patches, task_id)))
+        return fold(await call_store(partial(store.patches, task_id)))
     never_begun = await opening_of(store, definitions, task)
     return EMPTY if never_begun is None else never_begun.state
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.engine.manage.cancel import cancel
 from holdfast.engine.runtime.services import Services
-from holdfast.engine.runtime.store_retry import endless_patience, insist
+from holdfast.engine.runtime.store_retry import call_store, endless_pauses
 from holdfast.engine.steps.waits import event_channel
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import PRUNED, DeadlineExceeded, NotFound, StoreError, TaskCancelled, TaskFailed
@@ -71,7 +71,7 @@ class Handle(Generic[R]):
             seen = False
             while True:
                 changed.clear()
-                standing = await insist(lambda seen=seen: self._standing(seen=seen), self._services.store.outage)  # type: ignore[misc]
+                standing = await call_store(lambda seen=seen: self._standing(seen=seen), self._services.store.outage)  # type: ignore[misc]
                 ended, seen = standing.state.is_terminal, True
                 while page := await self._page(channel, after):
                     for event in page:
@@ -83,7 +83,7 @@ class Handle(Generic[R]):
 
     async def _page(self, channel: str, after: int) -> list[Event]:
         store = self._services.store
-        return await insist(lambda: store.events(channel, after=after), store.outage)
+        return await call_store(lambda: store.events(channel, after=after), store.outage)
 
     async def _until_ended(self, seconds: float | None) -> Task:
         clock, changed = self._services.clock, asyncio.Event()
@@ -125,7 +125,7 @@ class Handle(Generic[R]):
         try:
             return await self._standing(seen=seen)
         except StoreError as error:
-            if endless_patience(error, 1) is None:
+            if endless_pauses(error, 1) is None:
                 raise
             return None
 

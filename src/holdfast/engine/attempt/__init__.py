@@ -7,8 +7,6 @@ blocking_calls.py   The blocking functions of a task's code: each runs in a thre
                     that thread
 code_run.py         Runs the task's code in a way that the engine can abandon it if it does not stop when asked to
 context.py          ctx: what a task function sees
-defiance.py         Code that catches everything and continues after it was stopped: how the engine notices it and sets
-                    it aside
 discovery.py        The discovery replay: running a task's code without any new step, to find the code of steps that
                     must be undone
 endings.py          The moves that end the work on a task, by a worker's attempt or by an agent outside
@@ -26,5 +24,7 @@ state_view.py       The AgentState as a task's own code sees it: ``ctx.state``, 
 step_owner.py       StepOwner: what steps, waits and effects need from the attempt that they belong to
 steps_under_way.py  The steps that an attempt's branches run now, and the scopes of their tries
 stop_reasons.py     Why a running attempt must stop
+stuck_code.py       Code that catches everything and continues after it was stopped: how the engine notices it and sets
+                    it aside
 time_limit.py       The wall time that an attempt has left: that of its task, and that of the tasks above it
 """

@@ -36,7 +36,7 @@ from holdfast.engine.manage.past_state import EMPTY
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarm
 from holdfast.engine.runtime.services import Services
-from holdfast.engine.runtime.store_retry import OUTAGE, insist
+from holdfast.engine.runtime.store_retry import OUTAGE, call_store
 from holdfast.engine.runtime.where import current_task
 from holdfast.engine.steps.children import EarlierChildren
 from holdfast.engine.worker.lease import LeaseClock
@@ -178,7 +178,7 @@ class Attempt:
         if self.task.deaths:
             await self._log_claim()
         if not self.fresh:
-            loaded = await insist(lambda: self.services.store.load(self.task.id))
+            loaded = await call_store(lambda: self.services.store.load(self.task.id))
             self.task = loaded.task
             self.journal = await Journal.read(self.task.id, self.task.round, loaded.steps)
             self.loaded = loaded
@@ -212,7 +212,7 @@ class Attempt:
 
     async def _log_claim(self) -> None:
         """Log the claim of a task with which workers have died. It is a take-over only if the last move was one."""
-        history = await insist(lambda: self.services.store.history(self.task.id))
+        history = await call_store(lambda: self.services.store.history(self.task.id))
         before = [move for move in history if move.fence < self.task.fence]
         taken_over = is_take_over(before, self.task.state, deaths=self.task.deaths)
         log.claimed(self.task, self.lease.worker_id, taken_over=taken_over)
@@ -293,7 +293,7 @@ class Attempt:
 
     # Letting go
 
-    def let_go(self) -> None:
+    def free_slot(self) -> None:
         """Free the slot: the outcome is known and about to be recorded. The attempt cannot be stopped any more."""
         self.ending = True
         if not self.leaving:
@@ -302,16 +302,16 @@ class Attempt:
 
     async def settle(self) -> None:
         """Let go of the task, and wait until the store has answered all that its branches have sent."""
-        self.let_go()
+        self.free_slot()
         async with self.outbox.alone_in_line():
             pass
 
     async def finish(self, *operations: Operation) -> None:
         """Let go of the task, and write these operations as its last ones."""
-        self.let_go()
+        self.free_slot()
         if self._intents is not None:
             await self.settle()
-        await self.outbox.commit(*self.loose_ends(), *operations)
+        await self.outbox.commit(*self.unfinished(), *operations)
         self.over = True
         for operation in operations:
             if isinstance(operation, Move):
@@ -346,7 +346,7 @@ class Attempt:
         self.stopping = why
         self._interrupt()
 
-    def lose(self, why: str, *, elsewhere: bool = True) -> None:
+    def lose_lease(self, why: str, *, elsewhere: bool = True) -> None:
         """Stop and write nothing, because the lease is over. ``elsewhere``: the task went to another worker."""
         if self.over:
             return
@@ -434,14 +434,14 @@ class Attempt:
             self._intents = Intents()
         return self._intents
 
-    def loose_ends(self, inside: str | None = None) -> tuple[Operation, ...]:
+    def unfinished(self, inside: str | None = None) -> tuple[Operation, ...]:
         """Return what must be written about unfinished effects when the attempt lets go of its task.
 
         With ``inside``, only about effects of steps below that path: for the end of a try that they belong to.
         """
         if self._intents is None:
             return ()
-        return self._intents.loose_ends(lambda key: inside is None or self.journal.digests.is_inside(key, inside))
+        return self._intents.unfinished(lambda key: inside is None or self.journal.digests.is_inside(key, inside))
 
     @property
     def leaves_calls_running(self) -> bool:
@@ -450,7 +450,7 @@ class Attempt:
 
     async def add_evidence(self, evidence: Evidence) -> None:
         """Store what was learned after the lease was over."""
-        await insist(lambda: self.services.store.add_evidence(evidence))
+        await call_store(lambda: self.services.store.add_evidence(evidence))
 
     async def undo_now(self, effect: Effect) -> Effect:
         """Undo an effect at a person's request; return its new record."""

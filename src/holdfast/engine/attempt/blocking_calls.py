@@ -63,9 +63,9 @@ class BlockingCalls:
         """Whether these functions must stop: no call of ``ctx`` does anything more."""
         return self._attempt.is_stopped
 
-    def is_defied(self) -> bool:
+    def is_refused_too_often(self) -> bool:
         """Count a call of ``ctx`` that is refused; return whether there were too many of them."""
-        return self._attempt.code_run.is_defied()
+        return self._attempt.code_run.is_refused_too_often()
 
     def has_threads(self, calls: set[asyncio.Task[Any]]) -> bool:
         """Return whether the blocking function that makes these calls has running threads of its own."""

@@ -8,7 +8,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from holdfast.engine.attempt.defiance import (
+from holdfast.engine.attempt.discovery import Discovery
+from holdfast.engine.attempt.held_task import HeldTask
+from holdfast.engine.attempt.journal import IGNORED_STOP, RESERVED
+from holdfast.engine.attempt.journal_line import journal_line
+from holdfast.engine.attempt.outbox import Outbox
+from holdfast.engine.attempt.scope import current_branch
+from holdfast.engine.attempt.stop_reasons import Lost, Stop
+from holdfast.engine.attempt.stuck_code import (
     LOOKS_AT_CLEAN_UP,
     UNWIND_WITHIN,
     Driven,
@@ -17,16 +24,9 @@ from holdfast.engine.attempt.defiance import (
     calling_line,
     is_in_thread,
 )
-from holdfast.engine.attempt.discovery import Discovery
-from holdfast.engine.attempt.held_task import HeldTask
-from holdfast.engine.attempt.journal import IGNORED_STOP, RESERVED
-from holdfast.engine.attempt.journal_line import journal_line
-from holdfast.engine.attempt.outbox import Outbox
-from holdfast.engine.attempt.scope import current_branch
-from holdfast.engine.attempt.stop_reasons import Lost, Stop
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarm
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.errors import StoreClosed
@@ -73,12 +73,12 @@ class Runner(HeldTask, Protocol):
 class CodeRun:
     """The code of one attempt, and whether it stops when it is asked to."""
 
-    __slots__ = ("_attempt", "_driven", "_overdue", "_refusals", "condemned")
+    __slots__ = ("_attempt", "_driven", "_overdue", "_refusals", "abandoned_at")
 
     def __init__(self, attempt: Runner) -> None:
         """Start without any code under way."""
         self._attempt = attempt
-        self.condemned: str | None = None
+        self.abandoned_at: str | None = None
         """Set once the code has ignored a stop and is never resumed: the line of code where the engine noticed it."""
         self._driven: Driven[Any] | None = None
         """The code that is under way."""
@@ -88,15 +88,15 @@ class CodeRun:
 
     async def drive(self, code: Coroutine[Any, Any, T]) -> T:
         """Run code of the task in a way that it can be abandoned if it ignores a stop."""
-        self._driven = driven = Driven(code, self._is_condemned)
+        self._driven = driven = Driven(code, self._is_abandoned)
         try:
             result: T = await driven
             return result
         finally:
             self._driven = None
 
-    def _is_condemned(self) -> bool:
-        return self.condemned is not None
+    def _is_abandoned(self) -> bool:
+        return self.abandoned_at is not None
 
     # Code that was stopped and is not over
 
@@ -128,12 +128,12 @@ class CodeRun:
         It does not count as an ignored stop: the code may only be slow. The engine first waits for the store's answer
         to all that it has sent.
         """
-        if self._driven is not None and not self._attempt.outbox.is_sending and self.condemned is None:
-            self._condemn(self._driven.where, counts=False)
+        if self._driven is not None and not self._attempt.outbox.is_sending and self.abandoned_at is None:
+            self._abandon_soon(self._driven.where, counts=False)
 
     # Code that keeps calling ``ctx`` although it was stopped
 
-    def is_defied(self) -> bool:
+    def is_refused_too_often(self) -> bool:
         """Count a refused call of ``ctx``; return whether its branch has made too many of them.
 
         If the whole attempt was stopped, all of its code is abandoned. For blocking code this then never returns.
@@ -142,30 +142,30 @@ class CodeRun:
         refusals = self._refusals.get(branch := current_branch())
         if refusals is None:
             self._refusals[branch] = refusals = Refusals()
-        if not refusals.are_too_many() and self.condemned is None:
+        if not refusals.are_too_many() and self.abandoned_at is None:
             return False
         was_stopped = attempt.stopping is not None or (attempt.over and not attempt.leaving)
         if was_stopped and not attempt.discovery.is_asking:
-            self._condemn(calling_line())
+            self._abandon_soon(calling_line())
         elif refusals.is_first_report():
             log.ignored_end(attempt.task, calling_line())
         if is_in_thread():
             block_thread(f"task {attempt.task.name} {attempt.task.id}")
         return True
 
-    def _condemn(self, where: str, *, counts: bool = True) -> None:
+    def _abandon_soon(self, where: str, *, counts: bool = True) -> None:
         loop = self._attempt.runner.get_loop()
         with suppress(RuntimeError):  # the loop is closed, and the process ends
-            loop.call_soon_threadsafe(self._leave_for_good, where, counts)
+            loop.call_soon_threadsafe(self._abandon_now, where, counts)
 
-    def _leave_for_good(self, where: str, counts: bool) -> None:  # noqa: FBT001 - a callback
-        if self.condemned is not None:
+    def _abandon_now(self, where: str, counts: bool) -> None:  # noqa: FBT001 - a callback
+        if self.abandoned_at is not None:
             return
         if self._attempt.outbox.is_sending:  # the code that is to be abandoned still has to receive the store's answer
             with suppress(StoreClosed):
-                self._attempt.services.alarms.after(1.0, partial(self._leave_for_good, where, counts))
+                self._attempt.services.alarms.after(1.0, partial(self._abandon_now, where, counts))
             return
-        self.condemned = where
+        self.abandoned_at = where
         (log.ignored_stop if counts else log.slow_to_stop)(self._attempt.task, where)
         self._abandon(counts)
 
@@ -181,7 +181,7 @@ class CodeRun:
 
     def _ignored_stop(self) -> Step:
         """Return the line of the journal for code that caught the signal that stops it, and continued."""
-        attempt, where = self._attempt, self.condemned or ""
+        attempt, where = self._attempt, self.abandoned_at or ""
         message = f"its code caught the signal that stops it, and continued. {log.WHAT_TO_CHANGE}"
         failure = Failure(type_name="IgnoredStop", message=message, where=where)
         key = f"{RESERVED}{IGNORED_STOP}:{attempt.task.fence}"
@@ -196,4 +196,4 @@ class CodeRun:
             operations=(WriteStep(self._ignored_stop()),),
             actor=attempt.lease.worker_id,
         )
-        await insist(lambda: attempt.services.store.commit([commit]))
+        await call_store(lambda: attempt.services.store.commit([commit]))

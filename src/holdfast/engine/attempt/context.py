@@ -36,11 +36,11 @@ from holdfast.engine.api.signatures import (
     refuse_for_function,
     refuse_for_task,
 )
-from holdfast.engine.attempt.defiance import dead_end
 from holdfast.engine.attempt.journal import RESERVED, VERIFY
 from holdfast.engine.attempt.scope import INSIDE, SCOPE, Scope, as_branch, check_part
 from holdfast.engine.attempt.state_view import LOOK, PATCH, Viewer, patch_state, refresh_state
 from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.attempt.stuck_code import dead_end
 from holdfast.engine.effects.carried_intents import Intent, carry
 from holdfast.engine.manage.state import check_patch
 from holdfast.engine.runtime.where import running_loop
@@ -602,7 +602,7 @@ class Context:
     def place(self) -> CallPlace:
         """Return the place in the journal of a call that is made here and now."""
         attempt = self._attempt
-        if self._is_left_behind() and attempt.code_run.is_defied():
+        if self._is_left_behind() and attempt.code_run.is_refused_too_often():
             return CallPlace(attempt, attempt.scope, "", is_dead=True)
         self._check()
         scope = SCOPE.get(None)
@@ -687,7 +687,7 @@ class CallPlace:
     def run(self, call: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
         """Return the call, to be awaited. Inside a step, the scope watches it, to stop it at the end of the try."""
         attempt = self._attempt
-        if self.is_dead or (attempt.is_stopped and attempt.code_run.is_defied()):
+        if self.is_dead or (attempt.is_stopped and attempt.code_run.is_refused_too_often()):
             call.close()
             return dead_end(attempt.runner)
         return call if self.scope.parent is None else self.scope.watch(call)

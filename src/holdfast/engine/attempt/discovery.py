@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from holdfast.engine.attempt.defiance import UNWIND_BY_ITSELF, UNWIND_WITHIN, Driven
 from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.scope import path_inside
 from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.attempt.stuck_code import UNWIND_BY_ITSELF, UNWIND_WITHIN, Driven
 from holdfast.engine.effects.intents import Intents
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarm, Alarms
@@ -50,7 +50,7 @@ class Search:
         self._dead_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
 
-    def is_over_with(self, key: str) -> bool:
+    def note_found(self, key: str) -> bool:
         """Note that a step was found; return whether the search is over."""
         self._wanted.discard(key)
         if not self._wanted:
@@ -149,7 +149,7 @@ class Discovery:
         """Note a step that has terms: how to reconcile it, how to undo it."""
         self._attempt.intents.calls[call.key] = call
         search = self._current
-        if search is not None and search.is_over_with(call.key):
+        if search is not None and search.note_found(call.key):
             raise Unwind
 
     def looks_inside(self, call: Call) -> bool:
@@ -197,7 +197,7 @@ class Discovery:
             await search.over.wait()
             self._search = None
             search.end()
-            await self._let_unwind(replay)
+            await self._await_unwinding(replay)
         finally:
             alarm.cancel()
             self._search = None
@@ -207,7 +207,7 @@ class Discovery:
             await asyncio.wait([replay], timeout=1.0)
             attempt.fatal = None  # even if the code no longer fits the journal, the steps that were found are undone
 
-    async def _let_unwind(self, replay: asyncio.Task[None]) -> None:
+    async def _await_unwinding(self, replay: asyncio.Task[None]) -> None:
         """Wait for code that is unwinding: a cancel would cut off its clean-up.
 
         The later cancel is for code that waits for something else.

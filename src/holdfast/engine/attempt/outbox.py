@@ -51,7 +51,7 @@ class Sender(HeldTask, Protocol):
     def stop(self, why: Stop, /) -> None:
         """Interrupt the task's code."""
 
-    def lose(self, why: str, /, *, elsewhere: bool = True) -> None:
+    def lose_lease(self, why: str, /, *, elsewhere: bool = True) -> None:
         """Stop and write nothing, because the lease is over. ``elsewhere``: the task went to another worker."""
 
     async def check(self) -> None:
@@ -182,7 +182,7 @@ class Outbox:
                     error,
                     extra={"task_id": self._attempt.task.id},
                 )
-                self._attempt.lose(str(error), elsewhere=False)
+                self._attempt.lose_lease(str(error), elsewhere=False)
                 raise Unwind from error
             except asyncio.CancelledError as error:
                 if self._attempt.over:
@@ -230,7 +230,7 @@ class Outbox:
 
     def _refused(self, verdict: Verdict) -> BaseException:
         if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:
-            self._attempt.lose(str(verdict.error()))
+            self._attempt.lose_lease(str(verdict.error()))
             return Unwind()
         return verdict.error()
 
@@ -239,17 +239,17 @@ class Outbox:
         for operation in operations:
             kind = type(operation)
             if kind is WriteStep:
-                if self._is_news(operation.step.key, number):  # type: ignore[union-attr]
+                if self._is_new(operation.step.key, number):  # type: ignore[union-attr]
                     self._attempt.journal.note(operation.step)  # type: ignore[union-attr]
             elif kind is WriteEffect:
-                if self._is_news(operation.effect.effect_id, number):  # type: ignore[union-attr]
+                if self._is_new(operation.effect.effect_id, number):  # type: ignore[union-attr]
                     self._attempt.intents.note(operation.effect)  # type: ignore[union-attr]
             elif kind is RequireUndo:
                 self.must_undo = operation.required  # type: ignore[union-attr]
         if self._noted and not self._unanswered:
             self._noted.clear()
 
-    def _is_news(self, what: str, number: int) -> bool:
+    def _is_new(self, what: str, number: int) -> bool:
         if self._noted.get(what, number) > number:
             return False
         if self._unanswered:

@@ -19,7 +19,7 @@ from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.effects import compensation
 from holdfast.engine.manage.cancel import cancel_children
 from holdfast.engine.runtime import log
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.children import CALLER_OUT_OF_TIME, has_sub_agents_at_work, stop_sub_agents
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.deadline import Deadline
@@ -129,9 +129,9 @@ async def _end_badly(attempt: Ending, move: Move) -> None:
 async def _stop_sub_agents(attempt: Ending, move: Move) -> None:
     """Stop the sub-agents before the task ends. If this process dies in between, the next worker continues them."""
     store, task = attempt.services.store, replace(attempt.task, version=attempt.outbox.version)
-    if await insist(partial(has_sub_agents_at_work, store, task)):
+    if await call_store(partial(has_sub_agents_at_work, store, task)):
         await attempt.outbox.commit()  # an attempt that lost its lease stops here, and stops no sub-agent
-        await insist(partial(stop_sub_agents, store, task, move.reason, by=attempt.lease.worker_id))
+        await call_store(partial(stop_sub_agents, store, task, move.reason, by=attempt.lease.worker_id))
 
 
 async def _record_result(attempt: Ending, value: object) -> None:
@@ -268,7 +268,7 @@ async def record_stop(attempt: Ending, why: Stop) -> None:
             attempt.ending = True
             await attempt.outbox.commit()  # after all that was already sent, such as the submit of a child
             store, by = attempt.services.store, attempt.lease.worker_id
-            await insist(lambda: cancel_children(store, attempt.task.id, reason, by=by))
+            await call_store(lambda: cancel_children(store, attempt.task.id, reason, by=by))
             await _end_badly(attempt, cancelled(reason))
         case DeadlinePassed():
             await _end_badly(attempt, _late(attempt))

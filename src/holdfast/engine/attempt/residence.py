@@ -74,7 +74,7 @@ class Residence:
         return LEAST_REST * 2.0 ** min(0 if self.parking is None else self.parking.useless_spills, 10)
 
     @property
-    def is_known_to_rest(self) -> bool:
+    def is_rest_recorded(self) -> bool:
         """Whether the store knows that it rests."""
         return self.parking is not None and self.parking.is_noted
 

@@ -38,7 +38,7 @@ SHORT_KEY = LONGEST_PATH // 4 - 1
 
 _DIGEST = "~"
 
-LAST_WORDS = 5.0
+CLEAN_UP_TIMEOUT = 5.0
 """Seconds that a cancelled branch of an ended try gets for its own clean-up."""
 
 
@@ -207,7 +207,7 @@ class Scope:
                     stopped.add(branch)
                     branch.cancel()
             try:
-                over, _ = await asyncio.wait(left, timeout=LAST_WORDS, return_when=asyncio.FIRST_COMPLETED)
+                over, _ = await asyncio.wait(left, timeout=CLEAN_UP_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 if cancelled:
                     raise

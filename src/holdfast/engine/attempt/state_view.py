@@ -24,7 +24,7 @@ from holdfast.engine.manage.fork.ancestry import MARKER, Ancestry
 from holdfast.engine.manage.past_state import EMPTY, fold
 from holdfast.engine.manage.state import with_origin
 from holdfast.engine.runtime import log
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.agent_state import AgentState
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.checkpoints import damage_of
@@ -93,7 +93,7 @@ class StateView:
             return cls(attempt, (saved.version, AgentState.from_json(parse(saved.body))), loaded.patches)
         # The code will read versions from before the checkpoint.
         store, task_id = attempt.services.store, attempt.task.id
-        return cls(attempt, (0, EMPTY), await insist(partial(store.patches, task_id)))
+        return cls(attempt, (0, EMPTY), await call_store(partial(store.patches, task_id)))
 
     # What is known
 
@@ -125,7 +125,7 @@ class StateView:
     async def read_on(self) -> None:
         """Read the patches that were made since."""
         store, task_id = self._attempt.services.store, self._attempt.task.id
-        self._note(await insist(partial(store.patches, task_id, after=self.known)))
+        self._note(await call_store(partial(store.patches, task_id, after=self.known)))
 
     # What the code sees
 

@@ -53,7 +53,7 @@ class StepOwner(HeldTask, Protocol):
     def find(self, key: str, kind: str, /) -> Step | None:
         """Look up a key in the journal. A journal that does not fit ends the attempt."""
 
-    def loose_ends(self, inside: str | None = None, /) -> tuple[Operation, ...]:
+    def unfinished(self, inside: str | None = None, /) -> tuple[Operation, ...]:
         """Return what must be written about unfinished effects."""
 
     @property

@@ -20,7 +20,7 @@ from holdfast.model.step import StepState
 from holdfast.model.task import FLAT_KEYS
 
 
-class Doer(HeldTask, Protocol):
+class StepAttempt(HeldTask, Protocol):
     """The attempt that runs these steps."""
 
     @property
@@ -46,7 +46,7 @@ class Doer(HeldTask, Protocol):
     def pass_over(self, key: str, /) -> None:
         """Note that a try of a step is over."""
 
-    def loose_ends(self, inside: str | None = None, /) -> tuple[Operation, ...]:
+    def unfinished(self, inside: str | None = None, /) -> tuple[Operation, ...]:
         """Return what must be written about unfinished effects."""
 
 
@@ -55,7 +55,7 @@ class StepsUnderWay:
 
     __slots__ = ("_attempt", "_busy", "_lines", "_sending")
 
-    def __init__(self, attempt: Doer) -> None:
+    def __init__(self, attempt: StepAttempt) -> None:
         """Start without any."""
         self._attempt = attempt
         self._lines: dict[str, StepLine] = {}
@@ -158,4 +158,4 @@ class StepsUnderWay:
         path = path_inside(call.key)
         is_inside = attempt.journal.digests.is_inside
         again = [step for step in ended_by(keys, attempt.journal.get) if is_inside(step.key, path)]
-        return *attempt.loose_ends(path), *(WriteStep(reopened(step)) for step in again)
+        return *attempt.unfinished(path), *(WriteStep(reopened(step)) for step in again)

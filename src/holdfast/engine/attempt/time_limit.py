@@ -19,7 +19,7 @@ from holdfast.engine.attempt.journal import CHILD, RESERVED
 from holdfast.engine.attempt.stop_reasons import Stop, TimeSpent
 from holdfast.engine.manage.family import Family, limited_above
 from holdfast.engine.runtime.alarms import Alarm
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.budget import Meter
 from holdfast.model.errors import BudgetExceeded, StoreClosed
 from holdfast.model.operations import UntilChildren, UntilDecided, UntilTime, Wait
@@ -111,7 +111,7 @@ class TimeLimit:
     async def open(self) -> None:
         """Find the clocks, and read them."""
         attempt = self._attempt
-        self.above = tuple(await insist(partial(limited_above, attempt.services.store, attempt.task)))
+        self.above = tuple(await call_store(partial(limited_above, attempt.services.store, attempt.task)))
         await self.read()
 
     # The clocks
@@ -129,26 +129,26 @@ class TimeLimit:
         self._set_alarm()
 
     async def _limit_of(self, name: str) -> int | None:
-        return _limit_in(await insist(partial(self._attempt.services.store.accounts, name)))
+        return _limit_in(await call_store(partial(self._attempt.services.store.accounts, name)))
 
     async def _read(self, name: str, limit: int) -> _Clock | None:
         """Return the clock; None if it will not reach its limit, because its task has already ended."""
         attempt, store = self._attempt, self._attempt.services.store
         if name == attempt.task.id:
             has_children = attempt.task.round > 1 or bool(attempt.journal.of_kind(CHILD))
-            life = await insist(partial(self._own.read, has_children=has_children))
+            life = await call_store(partial(self._own.read, has_children=has_children))
             now = attempt.services.time.now()
             spent = wall_time_ms(life, now)
         else:
             # This clock runs while this attempt works. The task's own history gives an upper bound. The whole family,
             # which may be large, is read only when that bound reaches the limit.
             if (known := self._known.get(name)) is None:
-                history = await insist(partial(store.history, name))
+                history = await call_store(partial(store.history, name))
                 known = wall_time_ms(Life(history), now := attempt.services.time.now()), now
             now = attempt.services.time.now()
             spent = known[0] + _in_ms(now - known[1])
             if spent >= limit:
-                life = await insist(Family(store, name).read)
+                life = await call_store(Family(store, name).read)
                 now = attempt.services.time.now()
                 spent = wall_time_ms(life, now)
                 if spent < limit and life.history[-1].to_state.is_terminal:
@@ -219,7 +219,7 @@ class TimeLimit:
         seconds = attempt.services.time.seconds_until(self.at)
         with suppress(StoreClosed):
             least = LOOK_EVERY if attempt.residence.is_resting or self._is_held else 0.0
-            self._alarm = attempt.services.alarms.after(max(seconds, least), self._ring)
+            self._alarm = attempt.services.alarms.after(max(seconds, least), self._fire)
 
     def cancel(self) -> None:
         """Cancel the alarm."""
@@ -227,7 +227,7 @@ class TimeLimit:
             self._alarm.cancel()
             self._alarm = None
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         attempt = self._attempt
         if self._is_held or attempt.over or attempt.ending or attempt.stopping is not None:
             return

@@ -19,7 +19,7 @@ from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects import doubt
 from holdfast.engine.effects.once_step import OnceStep
 from holdfast.engine.runtime import log
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.call import Call, arguments_of, describe, fix_arguments, terms_of
 from holdfast.engine.steps.step import perform
 from holdfast.engine.steps.transaction import run_undo
@@ -121,7 +121,7 @@ async def _undo_what_can_be(attempt: StepOwner) -> list[Effect]:
 async def _take_back_questions(attempt: StepOwner) -> None:
     """Withdraw the open questions of the task's code: the code will never use the answers."""
     store, worker = attempt.services.store, attempt.lease.worker_id
-    for asked in await insist(
+    for asked in await call_store(
         lambda: store.approvals(task_id=attempt.task.id, states={ApprovalState.OPEN}, limit=doubt.MOST_OPEN)
     ):
         if asked.kind != doubt.DOUBT:

@@ -13,7 +13,7 @@ from holdfast.engine.attempt.exits import as_failure
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.effects import late_evidence
 from holdfast.engine.runtime import log
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.call import DEFAULT_TIMEOUT, Call, StepLine, Terms
 from holdfast.engine.steps.one_try import within
 from holdfast.engine.steps.waits import pause_until
@@ -156,9 +156,9 @@ def _lost(step: UnclearStep, effect: Effect, outcome: Outcome | None) -> str:
 
 async def _is_caller_gone(attempt: StepOwner, effect: Effect) -> bool:
     """Return whether the process of the worker that made the call is proven to be over."""
-    history = await insist(lambda: attempt.services.store.history(attempt.task.id))
+    history = await call_store(lambda: attempt.services.store.history(attempt.task.id))
     callers = {one.actor for one in history if one.fence == effect.fence and one.to_state is TaskState.RUNNING}
-    workers = await insist(attempt.services.store.workers)
+    workers = await call_store(attempt.services.store.workers)
     return bool(callers) and all(attempt.services.is_gone(caller, workers) for caller in callers)
 
 
@@ -294,7 +294,7 @@ async def ask_person(attempt: StepOwner, effect: Effect, waiting: Step, decision
         log.needs_human(attempt.task, effect)
 
     async def look() -> Approval | None:
-        approval = await insist(lambda: store.approval(open_one.id))
+        approval = await call_store(lambda: store.approval(open_one.id))
         if approval is None:
             raise NotFound("approval", open_one.id)
         return None if approval.state is ApprovalState.OPEN else approval
@@ -306,7 +306,7 @@ async def ask_person(attempt: StepOwner, effect: Effect, waiting: Step, decision
 
 async def _open_question(attempt: StepOwner, effect: Effect) -> Approval | None:
     """Return the open question about this effect. A question that was closed with its task does not count."""
-    listed = await insist(
+    listed = await call_store(
         lambda: attempt.services.store.approvals(task_id=attempt.task.id, states={ApprovalState.OPEN}, limit=MOST_OPEN)
     )
     return next((one for one in listed if effect_asked_about(one) == effect.effect_id), None)
@@ -350,6 +350,8 @@ def arguments_for_people(effect: Effect) -> JsonValue:
 
 async def read_again(attempt: StepOwner, effect: Effect) -> Effect:
     """Return the effect as it is stored now: a person or a late report may have changed it."""
-    [found] = await insist(lambda: attempt.services.store.effects(task_id=attempt.task.id, effect_id=effect.effect_id))
+    [found] = await call_store(
+        lambda: attempt.services.store.effects(task_id=attempt.task.id, effect_id=effect.effect_id)
+    )
     attempt.intents.effects[found.effect_id] = found
     return found

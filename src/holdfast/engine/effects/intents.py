@@ -60,7 +60,7 @@ class Intents:
         """Return whether this attempt made the call."""
         return (effect.effect_id, effect.attempt) in self._dispatched
 
-    def loose_ends(self, concerns: Callable[[str], bool]) -> tuple[Operation, ...]:
+    def unfinished(self, concerns: Callable[[str], bool]) -> tuple[Operation, ...]:
         """Return what must be written about unfinished effects of steps whose keys ``concerns`` accepts."""
         operations: list[Operation] = []
         for effect in self.effects.values():

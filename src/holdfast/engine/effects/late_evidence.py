@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.attempt.exits import as_failure
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.runtime import log
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.runtime.threads import Late, drop
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.commit import Commit, Expect
@@ -105,12 +105,12 @@ async def thread_of(attempt: StepOwner, effect: Effect) -> Thread:
     for found, report in await _reports(attempt, effect):
         if found.fence == effect.fence and report.attempt == effect.attempt:
             return Thread(may_go_on=False, ended_at=found.at)
-    workers = await insist(attempt.services.store.workers)
+    workers = await call_store(attempt.services.store.workers)
     return Thread(may_go_on=not attempt.services.is_gone(effect.thread_of, workers))
 
 
 async def _reports(attempt: StepOwner, effect: Effect) -> list[tuple[Evidence, Report]]:
-    evidence = await insist(lambda: attempt.services.store.evidence(attempt.task.id, effect.effect_id))
+    evidence = await call_store(lambda: attempt.services.store.evidence(attempt.task.id, effect.effect_id))
     return [(one, Report.of(one)) for one in evidence]
 
 
@@ -187,8 +187,8 @@ async def _store(attempt: StepOwner, effect: Effect, report: Report) -> None:
 async def _contradict(services: Services, task_id: str, reported: Effect) -> None:
     """Reopen an effect that was resolved on the assumption that this call had not happened."""
     while True:
-        found = await insist(lambda: services.store.effects(task_id=task_id, effect_id=reported.effect_id))
-        task = await insist(lambda: services.store.get(task_id))
+        found = await call_store(lambda: services.store.effects(task_id=task_id, effect_id=reported.effect_id))
+        task = await call_store(lambda: services.store.get(task_id))
         if not found or task is None:
             return  # pruned
         [now] = found
@@ -213,5 +213,5 @@ async def _reopen(services: Services, effect: Effect, task: Task) -> bool:
     reopen = Commit(
         task_id=task.id, guard=Expect(revision=task.revision), operations=tuple(operations), actor="late report"
     )
-    [verdict] = await insist(lambda: services.store.commit([reopen]))
+    [verdict] = await call_store(lambda: services.store.commit([reopen]))
     return verdict.applied

@@ -163,7 +163,7 @@ class OnceStep:
             await self._fail(self._error)
             return None
         if self._needs_approval and (why := self.call.why_unfit()) is not None:
-            await self._have_person_decide(why)
+            await self._ask_person_about(why)
             return None
         approval_id = await self._obtain_approval()
         with self.attempt.under_way.busy():  # the task stays on its worker until the outcome is known
@@ -181,7 +181,7 @@ class OnceStep:
     def _needs_approval(self) -> bool:
         return self.terms.ask is not None or (self.effect is not None and self.effect.approval_id is not None)
 
-    async def _have_person_decide(self, why: str) -> None:
+    async def _ask_person_about(self, why: str) -> None:
         """Let a person decide about an approved call that cannot be made with the recorded arguments.
 
         It is not made in any other way. If no approval is needed, the function is called, and raises an error itself.
@@ -291,7 +291,7 @@ class OnceStep:
                 # The lease is over. The result is stored as evidence, but changes no state.
                 await late_evidence.returned(self.attempt, armed, value, self.returns)
             raise
-        return Made(self.call.over_with(value))
+        return Made(self.call.recorded_result(value))
 
     def arguments_to_call_with(self) -> tuple[Any, ...]:
         """Return the arguments as they were recorded, even if an earlier call changed its copy."""
@@ -428,7 +428,7 @@ class OnceStep:
         now = attempt.services.time.now()
         written = self.line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
         await attempt.outbox.commit_surely(written, *self.call.consequences(value))
-        return self.call.over_with(value)
+        return self.call.recorded_result(value)
 
     async def _given_result(self, effect: Effect) -> Any:  # noqa: ANN401
         """Return a result that a reconcile or a person gave, converted to what the function would have returned."""

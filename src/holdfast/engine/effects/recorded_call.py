@@ -17,12 +17,12 @@ IN_DOUBT = "in doubt"
 """Marks, in a step's line, an error that left it unknown whether the call happened."""
 
 _S = EffectState
-_BEGINS_ANEW = NOT_MADE | {_S.COMPENSATED}
+_BEGINS_AGAIN = NOT_MADE | {_S.COMPENSATED}
 """States of an effect of an earlier round after which this round makes an effect of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CallRecord:
     """What the journal and the effects contain about a step."""
 
     recorded: Step | None
@@ -34,24 +34,26 @@ class Standing:
     """What the call raised, while it is in doubt, as recorded in the journal."""
 
 
-def look_up(attempt: StepOwner, call: Call, terms: Terms, arguments: bytes) -> Standing:
+def look_up(attempt: StepOwner, call: Call, terms: Terms, arguments: bytes) -> CallRecord:
     """Return the records of a step. Raises JournalMismatch if they are, or may be, of another call."""
     task, recorded = attempt.task, attempt.find(call.key, call.kind)
     if recorded is not None and recorded.undone_at is not None:
         # Done again after an undo: another effect, independent of the first one.
-        return Standing(recorded, effect_id(task.id, task.round, call.key, after=recorded.effect_id or ""), None, None)
+        return CallRecord(
+            recorded, effect_id(task.id, task.round, call.key, after=recorded.effect_id or ""), None, None
+        )
     if recorded is not None and recorded.effect_id is not None:
         is_carried = recorded.effect_id in attempt.intents.carried
         effect = None if is_carried else attempt.intents.effects.get(recorded.effect_id)
         _check_identity(attempt, call, recorded, effect, digest(arguments))
-        return Standing(recorded, recorded.effect_id, effect, _error_in_doubt(call.key, recorded))
+        return CallRecord(recorded, recorded.effect_id, effect, _error_in_doubt(call.key, recorded))
     earlier = None if terms.repeat else _earlier(attempt, call, arguments)
     if earlier is not None and earlier.effect_id is not None and earlier.undone_at is None:
         effect = attempt.intents.effects.get(earlier.effect_id) or _effect_of_origin(call, earlier)
-        if effect is not None and effect.state not in _BEGINS_ANEW:
+        if effect is not None and effect.state not in _BEGINS_AGAIN:
             _check_identity(attempt, call, earlier, effect, digest(arguments))
-            return Standing(recorded, earlier.effect_id, effect, None)
-    return Standing(recorded, effect_id(task.id, task.round, call.key), None, None)
+            return CallRecord(recorded, earlier.effect_id, effect, None)
+    return CallRecord(recorded, effect_id(task.id, task.round, call.key), None, None)
 
 
 def unsettled_until(attempt: StepOwner, effect: Effect | None, key: str, arguments_hash: str) -> datetime | None:
@@ -84,7 +86,7 @@ def _earlier(attempt: StepOwner, call: Call, arguments: bytes) -> Step | None:
 
     def counts(step: Step) -> bool:
         effect = attempt.intents.effects.get(step.effect_id or "") or _effect_of_origin(call, step)
-        is_made = effect is not None and effect.state not in _BEGINS_ANEW
+        is_made = effect is not None and effect.state not in _BEGINS_AGAIN
         return step.kind == call.kind and step.undone_at is None and is_made
 
     if (made := journal.made_before(call.name or key, key, fingerprints, counts)) is not None:

@@ -25,7 +25,7 @@ from holdfast.model.memory import (
     best_first,
     conflicts_among,
     merge,
-    say,
+    state_fact,
     verify,
 )
 from holdfast.model.memory_document import from_document, to_document
@@ -188,7 +188,7 @@ class Memory:
                 return sum(seen.fact(fact_id) is None for fact_id in ids)
 
     async def _state(self, stated: MemoryFact) -> MemoryFact:
-        return await self._revise(stated, lambda subject: say(subject, stated))
+        return await self._revise(stated, lambda subject: state_fact(subject, stated))
 
     async def _revise(self, about: MemoryFact, decide: Callable[[Subject], Revision]) -> MemoryFact:
         """Apply a decision to the subject of a fact. If another caller writes first, read and decide again."""

@@ -15,16 +15,16 @@ def without_known_facts(patch: StatePatch, state: AgentState) -> StatePatch:
     new = tuple(
         fact
         for fact in patch.append_facts
-        if (known := last.get((fact.key, fact.source))) is None or not _say_the_same(known, fact)
+        if (known := last.get((fact.key, fact.source))) is None or not _are_equal(known, fact)
     )
     return replace(patch, append_facts=new)
 
 
-def in_name_of(fact: KnownFact, by: str) -> KnownFact:
+def fact_of_agent(fact: KnownFact, by: str) -> KnownFact:
     """Return a fact of an agent outside, under its name."""
     return replace(fact, source=f"{by}/{fact.source}" if fact.source else by, at=None)
 
 
-def _say_the_same(one: KnownFact, other: KnownFact) -> bool:
+def _are_equal(one: KnownFact, other: KnownFact) -> bool:
     """Compare as JSON, as facts are: to Python 1 and True are the same value."""
     return canonical(replace(one, at=None).to_json()) == canonical(replace(other, at=None).to_json())

@@ -13,7 +13,7 @@ from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.artifacts import MAX_BYTES
 from holdfast.engine.manage.state import TaskMoved
 from holdfast.engine.manage.state import patch_state as change_state
-from holdfast.engine.outside.facts import in_name_of, without_known_facts
+from holdfast.engine.outside.facts import fact_of_agent, without_known_facts
 from holdfast.engine.outside.lease_holder import LeaseHolder
 from holdfast.engine.outside.lease_token import LeaseToken
 from holdfast.engine.outside.offer import begun, found
@@ -70,7 +70,7 @@ def checked_patch(given: dict[str, object], by: str) -> StatePatch:
     check_patch_size(patch)
     if patch.is_empty:
         raise InvalidValue(f"the patch changes nothing; name one of {', '.join(sorted(ALLOWED))}")
-    return replace(patch, append_facts=tuple(in_name_of(fact, by) for fact in patch.append_facts))
+    return replace(patch, append_facts=tuple(fact_of_agent(fact, by) for fact in patch.append_facts))
 
 
 async def patch_state(
@@ -101,7 +101,7 @@ async def append(hold: Holdfast, task_id: str, patch: StatePatch, *, by: str, le
     if lease is not None:
         await _holding(hold, task_id, lease, by).patch(patch)
     else:
-        await _insist(hold, task_id, patch, by)
+        await _patch_until_stored(hold, task_id, patch, by)
     return SharedState(task=await found(hold.store, task_id), state=await hold.state(task_id))
 
 
@@ -176,7 +176,7 @@ def _holding(hold: Holdfast, task_id: str, lease: LeaseToken, by: str) -> LeaseH
     return LeaseHolder(hold, lease, by=by)
 
 
-async def _insist(hold: Holdfast, task_id: str, patch: StatePatch, by: str) -> None:
+async def _patch_until_stored(hold: Holdfast, task_id: str, patch: StatePatch, by: str) -> None:
     for _ in range(_MOST_TRIES):
         task = await found(hold.store, task_id)
         new = without_known_facts(patch, await hold.state(task_id, at=task.version)) if task.version else patch

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.engine.api.start import Start
-from holdfast.engine.outside.facts import in_name_of
+from holdfast.engine.outside.facts import fact_of_agent
 from holdfast.model.agent_state import AgentState
 from holdfast.model.errors import InvalidValue
 from holdfast.model.patch import StatePatch
@@ -33,7 +33,7 @@ def checked_start(state: Mapping[str, JsonValue] | None, plan: Sequence[str] | N
     if isinstance(facts, list):
         given["known_facts"] = [{"source": "", **fact} if isinstance(fact, dict) else fact for fact in facts]
     read = AgentState.from_json({"goal": "", **given})
-    named = replace(read, known_facts=tuple(in_name_of(fact, by) for fact in read.known_facts))
+    named = replace(read, known_facts=tuple(fact_of_agent(fact, by) for fact in read.known_facts))
     return Start(
         state=named if given else None,
         plan=tuple(plan) if plan else None,

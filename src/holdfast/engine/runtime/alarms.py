@@ -78,7 +78,7 @@ class Alarms:
         due = self._clock.boot() + max(seconds, 0.0)
         heapq.heappush(self._heap, (due, next(self._order), alarm))
         if due < self._sleeps_until or self._sleeper is None or self._sleeper.done():
-            self._sleep_anew(due)
+            self._restart_sleep(due)
         return alarm
 
     def _refuse_if_closed(self) -> None:
@@ -93,13 +93,13 @@ class Alarms:
             heapq.heapify(self._heap)
             self._cancelled = 0
 
-    def _sleep_anew(self, due: float) -> None:
+    def _restart_sleep(self, due: float) -> None:
         if self._sleeper is not None:
             self._sleeper.cancel()
         self._sleeps_until = due
-        self._sleeper = asyncio.create_task(self._ring(), name="holdfast-alarms")
+        self._sleeper = asyncio.create_task(self._fire(), name="holdfast-alarms")
 
-    async def _ring(self) -> None:
+    async def _fire(self) -> None:
         while self._heap:
             due = self._sleeps_until = self._heap[0][0]
             if (ahead := due - self._clock.boot()) > 0:

@@ -18,7 +18,7 @@ from holdfast.store.outage import Outage, Streak
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-LAST_WORDS = 5.0
+SHUTDOWN_TIMEOUT = 5.0
 """Seconds that unfinished work gets when everything else has stopped."""
 
 _FEW = 5
@@ -180,10 +180,10 @@ class Batcher(Generic[Item, Answer]):
         """Look at the answers before the callers get them."""
 
     async def close(self) -> None:
-        """Send the items that still wait, then stop. A store that does not answer within LAST_WORDS is given up."""
+        """Send the items that still wait, then stop. Give up a store that does not answer within SHUTDOWN_TIMEOUT."""
         try:
             if self._flushing is not None:
-                await asyncio.wait([self._flushing], timeout=LAST_WORDS)
+                await asyncio.wait([self._flushing], timeout=SHUTDOWN_TIMEOUT)
         finally:
             try:
                 if self._flushing is not None:

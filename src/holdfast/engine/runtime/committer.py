@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast.engine.runtime.batcher import Batcher
-from holdfast.engine.runtime.store_retry import endless_patience
+from holdfast.engine.runtime.store_retry import endless_pauses
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.size import commit_size
 from holdfast.store.base import StateStore
@@ -25,7 +25,7 @@ class Committer(Batcher[Commit, Verdict]):
     def __init__(self, store: StateStore) -> None:
         """Commit to this store."""
         super().__init__(
-            store.commit, most=MOST_COMMITS, patience=endless_patience, size=commit_size, outage=store.outage
+            store.commit, most=MOST_COMMITS, patience=endless_pauses, size=commit_size, outage=store.outage
         )
 
     def _answered(self, items: Sequence[Commit], answers: Sequence[Verdict]) -> None:

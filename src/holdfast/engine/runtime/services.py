@@ -13,10 +13,10 @@ from typing import Any
 from holdfast.engine.api.definition import Definitions
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarms
-from holdfast.engine.runtime.batcher import LAST_WORDS, Batcher
+from holdfast.engine.runtime.batcher import SHUTDOWN_TIMEOUT, Batcher
 from holdfast.engine.runtime.committer import Committer
 from holdfast.engine.runtime.loop_turns import Turns
-from holdfast.engine.runtime.store_retry import little_patience
+from holdfast.engine.runtime.store_retry import short_pauses
 from holdfast.engine.runtime.store_time import StoreTime
 from holdfast.engine.runtime.threads import DaemonThreads
 from holdfast.engine.runtime.watcher import Watcher
@@ -62,7 +62,7 @@ class Services:
         self.committer = Committer(self.store)
         outage = self.store.outage
         self.submitter = Batcher(
-            self.store.submit, most=MOST_SUBMITTED, patience=little_patience, size=task_size, outage=outage
+            self.store.submit, most=MOST_SUBMITTED, patience=short_pauses, size=task_size, outage=outage
         )
         self.submitter.callers = 2  # submissions often come together: a turn of the loop lets them join one batch
         self.time = StoreTime(self.store, self.clock)
@@ -116,6 +116,6 @@ class Services:
         for going in list(self._left_behind):
             going.cancel()
         if self._left_behind:
-            _, still = await asyncio.wait(self._left_behind, timeout=LAST_WORDS)
+            _, still = await asyncio.wait(self._left_behind, timeout=SHUTDOWN_TIMEOUT)
             for going in still:
                 log.logger.warning("%r was cancelled but does not end; the store is closed without waiting", going)

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.engine.attempt.journal import RESERVED, stable_bytes
 from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.step_owner import StepOwner
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
 from holdfast.model.canonical import canonical, digest, parse
 from holdfast.model.codec import decode, encode
@@ -46,7 +46,7 @@ async def obtain(attempt: StepOwner, step_key: str, effect_id: str, ask: Ask, ar
 async def question_about(attempt: StepOwner, effect_id: str) -> Approval | None:
     """Return the question, in any state, that was asked before an effect; None if none was asked."""
     line = attempt.journal.get(_key_of(effect_id))
-    return None if line is None else await insist(partial(attempt.services.store.approval, _id_of(attempt, line)))
+    return None if line is None else await call_store(partial(attempt.services.store.approval, _id_of(attempt, line)))
 
 
 async def withdraw(attempt: StepOwner, effect_id: str, why: str) -> None:
@@ -95,7 +95,7 @@ async def decision(
         approval = await _question(attempt, ask, line, arguments, kind=kind, about=about or key, before=recorded)
 
     async def look() -> Approval | None:
-        found = await insist(lambda: attempt.services.store.approval(approval.id))
+        found = await call_store(lambda: attempt.services.store.approval(approval.id))
         if found is None:
             raise NotFound("approval", approval.id)
         return None if found.state is _A.OPEN else found
@@ -110,7 +110,7 @@ async def _question(
 ) -> Approval:
     """Return the stored question. If it was not asked yet, ask it, and withdraw one about other arguments."""
     store, identifier = attempt.services.store, _id_of(attempt, line)
-    asked = await insist(lambda: store.approval(identifier))
+    asked = await call_store(lambda: store.approval(identifier))
     if asked is not None:
         return asked
     if kind == QUESTION:

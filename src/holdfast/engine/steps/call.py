@@ -215,7 +215,7 @@ class Call:
                 self._broken = Exited(error)
         return operations
 
-    def over_with(self, value: Any) -> Any:  # noqa: ANN401
+    def recorded_result(self, value: Any) -> Any:  # noqa: ANN401
         """Return the result, now that it is recorded; or raise the error of ``arms``."""
         if self._broken is not None:
             raise self._broken

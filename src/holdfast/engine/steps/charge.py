@@ -14,7 +14,7 @@ from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.manage.budget import read_budget
 from holdfast.engine.manage.family import limited_above
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.budget import Meter, as_micros
 from holdfast.model.canonical import canonical
 from holdfast.model.checks import check_integer, check_name
@@ -54,10 +54,10 @@ async def charge(attempt: StepOwner, key: str, amounts: Mapping[str, int]) -> No
         raise BudgetExceeded(**decode(recorded.output or b"", name=f"charge {key!r}"), step=key)
     await attempt.check()
     store, task = attempt.services.store, attempt.task
-    accounts = [task.id, *await insist(partial(limited_above, store, task))]
+    accounts = [task.id, *await call_store(partial(limited_above, store, task))]
     line = partial(journal_line, attempt, key, CHARGE, recorded)
     try:
-        await insist(partial(check_time, store, task.id))
+        await call_store(partial(check_time, store, task.id))
         await attempt.outbox.commit(*_counted(accounts, key, amounts), WriteStep(line(state=StepState.COMPLETED)))
     except BudgetExceeded as refused:
         # Code that catches this takes another way. A replay must take the same way, even if there is more budget then.

@@ -22,7 +22,7 @@ from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.manage import cancel
 from holdfast.engine.manage.family import Family
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.quiescence import bare_wait
 from holdfast.model.budget import Meter
 from holdfast.model.canonical import canonical, parse
@@ -166,11 +166,11 @@ async def check_caller(attempt: StepOwner) -> None:
     process died before it sent the request.
     """
     parent_id, store = attempt.task.parent_id, attempt.services.store
-    parent = None if parent_id is None else await insist(partial(store.get, parent_id))
+    parent = None if parent_id is None else await call_store(partial(store.get, parent_id))
     if parent is None or parent.state not in _ENDED_BADLY or not calls_sub_agents(parent):
         return
     reason = f"{BY_PARENT} {parent.id}, which is {parent.state}"
-    await insist(partial(cancel.cancel, store, attempt.task.id, reason, by=attempt.lease.worker_id))
+    await call_store(partial(cancel.cancel, store, attempt.task.id, reason, by=attempt.lease.worker_id))
     await attempt.outbox.commit()  # the store's answer contains the cancel request
     await attempt.check()
 
@@ -214,7 +214,7 @@ async def _ended_with_parent(attempt: StepOwner, task: Task, child: NewTask) -> 
         return False
     if task.state is not TaskState.FAILED:
         return await _was_cancelled_by_parent(attempt, task)
-    history = await insist(lambda: attempt.services.store.history(task.id))
+    history = await call_store(lambda: attempt.services.store.history(task.id))
     if history[-1].reason.startswith(CALLER_OUT_OF_TIME) and attempt.time_limit is not None:
         await attempt.check()  # if the parent's time is still spent, this attempt ends here
         return True
@@ -225,7 +225,7 @@ async def _ended_with_parent(attempt: StepOwner, task: Task, child: NewTask) -> 
 
 
 async def _revived(attempt: StepOwner, child: NewTask) -> ReopenChild:
-    loaded = await insist(lambda: attempt.services.store.load(child.id))
+    loaded = await call_store(lambda: attempt.services.store.load(child.id))
     journal = {step.key: step for step in loaded.steps if step.round == loaded.task.round}
     failed = ended_by(Failure.from_json(loaded.task.error).steps, journal.get)
     return ReopenChild(
@@ -247,7 +247,7 @@ async def _more_time(attempt: StepOwner, task: Task, child: NewTask) -> tuple[Se
         return ()
     definition = attempt.services.definitions.get(task.name)
     own = None if definition is None else definition.limits.get(name)
-    accounts = await insist(lambda: attempt.services.store.accounts(task.id))
+    accounts = await call_store(lambda: attempt.services.store.accounts(task.id))
     before = next((account.limit for account in accounts if account.meter == name), None)
     limit = await _clock_of(attempt, task) + share
     limit = limit if own is None else min(limit, own)
@@ -257,13 +257,13 @@ async def _more_time(attempt: StepOwner, task: Task, child: NewTask) -> tuple[Se
 async def _ended_for_its_parent(attempt: StepOwner, task: Task) -> bool:
     if task.state is not TaskState.FAILED:
         return True  # cancelled by its parent: otherwise it would not begin again
-    history = await insist(lambda: attempt.services.store.history(task.id))
+    history = await call_store(lambda: attempt.services.store.history(task.id))
     return history[-1].reason.startswith(CALLER_OUT_OF_TIME)
 
 
 async def _clock_of(attempt: StepOwner, task: Task) -> int:
     """Return the wall time of a child, from its history: the booked value may be old."""
-    life = await insist(Family(attempt.services.store, task.id).read)
+    life = await call_store(Family(attempt.services.store, task.id).read)
     return wall_time_ms(life, attempt.services.time.now())
 
 
@@ -271,7 +271,7 @@ async def _was_cancelled_by_parent(attempt: StepOwner, task: Task) -> bool:
     """Return whether a child was cancelled by its parent: a person's cancel is final."""
     if task.state is not TaskState.CANCELLED:
         return False
-    history = await insist(lambda: attempt.services.store.history(task.id))
+    history = await call_store(lambda: attempt.services.store.history(task.id))
     return history[-1].reason.startswith(BY_PARENT)
 
 
@@ -311,12 +311,12 @@ class EarlierChildren:
         """Read them from the journal; in a fork, that includes children of its origin."""
         store, own = attempt.services.store, attempt.task
         by_key: dict[str, list[str]] = {}
-        for step in await insist(lambda: store.steps(own.id)):
+        for step in await call_store(lambda: store.steps(own.id)):
             if step.kind == CHILD and step.round < own.round and step.state is StepState.COMPLETED:
                 by_key.setdefault(step.key, []).append(_id_in(step))
         tasks: dict[str, Task] = {}
         for child_id in dict.fromkeys(one for ids in by_key.values() for one in ids):
-            task = await insist(partial(store.get, child_id))
+            task = await call_store(partial(store.get, child_id))
             if task is not None:
                 tasks[child_id] = task
         return cls(by_key, tasks)
@@ -381,7 +381,7 @@ async def _begin_round(attempt: Parent, key: str, recorded: Step | None, task: T
             reason = f"{BY_PARENT}: begun again by its parent {attempt.task.id}"
             await attempt.outbox.commit()  # a parent that lost its lease stops here, and cancels nothing
             by, revision = attempt.lease.worker_id, task.revision
-            await insist(partial(cancel.cancel, store, task.id, reason, by=by, revision=revision))
+            await call_store(partial(cancel.cancel, store, task.id, reason, by=by, revision=revision))
             if not await _is_being_cancelled(attempt, task.id):
                 task = await _read(attempt, task.id)  # its state has changed meanwhile
                 continue
@@ -416,7 +416,7 @@ async def _new_share(attempt: StepOwner, task: Task, child: NewTask) -> tuple[Se
     """Return new limits for the child: what a new child would get, plus what it has spent."""
     if not child.budget:
         return ()
-    accounts = await insist(lambda: attempt.services.store.accounts(task.id))
+    accounts = await call_store(lambda: attempt.services.store.accounts(task.id))
     spent = {account.meter: account.spent for account in accounts}
     if Meter.WALL_TIME_MS in child.budget:
         spent[Meter.WALL_TIME_MS] = await _clock_of(attempt, task)
@@ -436,7 +436,7 @@ def _other_input(task: Task) -> Step:
 
 
 async def _read(attempt: StepOwner, child_id: str) -> Task:
-    task = await insist(lambda: attempt.services.store.get(child_id))
+    task = await call_store(lambda: attempt.services.store.get(child_id))
     if task is None:
         raise NotFound("task", child_id)
     return task

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
-from holdfast.engine.attempt.defiance import UNWIND_WITHIN, Driven, SetAside
 from holdfast.engine.attempt.step_owner import StepOwner
+from holdfast.engine.attempt.stuck_code import UNWIND_WITHIN, Driven, SetAside
 from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.runtime import log
 from holdfast.engine.steps.call import Call, StepLine
@@ -67,14 +67,14 @@ async def within(
 
     def expire() -> None:
         nonlocal alarm
-        if attempt.code_run.condemned is not None:
+        if attempt.code_run.abandoned_at is not None:
             return  # the code was abandoned, and with it the block that cancels this alarm
         limit.reschedule(loop.time())
         alarm = alarms.after(UNWIND_WITHIN, give_up)
 
     def give_up() -> None:
         nonlocal alarm, is_given_up
-        if attempt.code_run.condemned is not None:
+        if attempt.code_run.abandoned_at is not None:
             return
         if attempt.outbox.is_sending:  # the code, or something that it awaits, may wait for the store
             alarm = alarms.after(1.0, give_up)

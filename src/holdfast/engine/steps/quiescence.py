@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from types import CodeType, CoroutineType
 from typing import Any, ParamSpec, TypeVar
 
-from holdfast.engine.attempt.defiance import inner_code
+from holdfast.engine.attempt.stuck_code import inner_code
 
 P = ParamSpec("P")
 R = TypeVar("R")

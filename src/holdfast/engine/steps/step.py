@@ -63,7 +63,7 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
     if (
         recorded is not None
         and recorded.state in OVER
-        and (attempt.discovery.is_under_way or _stands(attempt, recorded))
+        and (attempt.discovery.is_under_way or _is_valid(attempt, recorded))
     ):
         await attempt.take_turn(recorded)
         return replay(attempt, call, recorded, returns)
@@ -96,7 +96,7 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
         else:
             attempt.under_way.end(line)  # from here on the engine must not record it as running
             await _record(attempt, call, line, output, value)
-            return call.over_with(value)
+            return call.recorded_result(value)
         finally:
             attempt.under_way.end(line)
         await attempt.check()  # the error of a step that was being stopped has no meaning
@@ -143,7 +143,7 @@ async def _look_inside(attempt: StepOwner, call: Call, known: Function, recorded
             await attempt.under_way.leave(scope)
 
 
-def _stands(attempt: StepOwner, recorded: Step) -> bool:
+def _is_valid(attempt: StepOwner, recorded: Step) -> bool:
     """Whether the record is still valid: neither the step nor anything inside it was undone."""
     return recorded.undone_at is None and not attempt.journal.has_undone_inside(recorded)
 

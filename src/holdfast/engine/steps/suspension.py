@@ -140,7 +140,7 @@ class Suspendable(HeldTask, Protocol):
     def stopping(self) -> Stop | None:
         """Why the attempt must stop; None while it may run."""
 
-    def loose_ends(self) -> tuple[Operation, ...]:
+    def unfinished(self) -> tuple[Operation, ...]:
         """Return what must be written about unfinished effects."""
 
     def leave_code(self) -> None:
@@ -383,7 +383,7 @@ class ParkingLot:
         besides = () if attempt.time_limit is None else attempt.time_limit.waits(waits)
         move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=(*waits, *besides))
         try:
-            await attempt.outbox.commit(*attempt.loose_ends(), *(WriteStep(one) for one in lines), move)
+            await attempt.outbox.commit(*attempt.unfinished(), *(WriteStep(one) for one in lines), move)
         except (HoldfastError, Unwind) as error:
             # Fenced, or refused: the branches continue, and get the error themselves when they write.
             log.not_suspended(attempt.task, error)

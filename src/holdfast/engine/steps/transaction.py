@@ -17,7 +17,7 @@ from holdfast.engine.attempt.exits import as_failure
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.runtime.services import Services
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.call import (
     ONE_TRY,
     Call,
@@ -128,7 +128,7 @@ async def run_undo(attempt: StepOwner, call: Call) -> None:
 async def _do(attempt: StepOwner, call: Call, line: StepLine, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
     timeout = TIMEOUT if call.timeout is None else call.timeout
     while True:
-        done = await insist(lambda: _try(attempt, call, line, timeout))
+        done = await call_store(lambda: _try(attempt, call, line, timeout))
         if not isinstance(done, _Failed):
             return done
         await attempt.check()  # the error of a step that was being stopped has no meaning

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from holdfast.engine.attempt.journal import stable_bytes
 from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.step_owner import StepOwner
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
 from holdfast.model.deadline import Deadline
@@ -71,7 +71,7 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
 
     async def look() -> Event | bool | None:
         behind, most = cursors[channel], len(reserved) + 1
-        for event in await insist(lambda: store.events(channel, after=behind, limit=most)):
+        for event in await call_store(lambda: store.events(channel, after=behind, limit=most)):
             if event.number > cursors[channel] and event.number not in reserved:  # a branch may have taken it meanwhile
                 reserved.add(event.number)
                 mine.append(event.number)
@@ -107,7 +107,7 @@ async def _find_beginning(attempt: StepOwner, channel: str, *, earlier: bool) ->
     cursors = attempt.events.read()
     if channel not in cursors:
         store, task_id = attempt.services.store, attempt.task.id
-        begin = 0 if earlier else await insist(lambda: store.position(channel, before_task=task_id))
+        begin = 0 if earlier else await call_store(lambda: store.position(channel, before_task=task_id))
         cursors.setdefault(channel, begin)
 
 

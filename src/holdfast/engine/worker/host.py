@@ -21,7 +21,7 @@ from holdfast.engine.attempt.exits import CodeTask
 from holdfast.engine.attempt.stop_reasons import Cancelled
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.services import Services
-from holdfast.engine.runtime.store_retry import insist
+from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.worker.lease import LeaseClock
 from holdfast.engine.worker.liveness import PROCESS, this_process
 from holdfast.engine.worker.slots import Slots
@@ -40,7 +40,7 @@ NOTE_STEPS_AFTER = 1.0
 BLOCKED_AFTER = 1.0
 """Seconds by which a heartbeat may be late before the worker logs that the event loop was blocked."""
 
-LAST_WORDS = 5.0
+HAND_BACK_TIMEOUT = 5.0
 """Seconds that an attempt gets to record that it was handed back."""
 
 TO_SUSPEND = 1.0
@@ -87,7 +87,7 @@ class Host:
         self._beats = 0
         self._pause = lease / BEATS_PER_LEASE
         self._beat_now = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._stop_now = asyncio.Event()
         self._strays: set[str] = set()
         self.slots: Slots[Attempt] = Slots(slots, services.alarms, on_free)
         self._residents = residents
@@ -230,12 +230,12 @@ class Host:
         )
         self.abandon("its worker's lease ran out")
         self.lease.end()
-        await insist(self._register, self.services.store.outage)
+        await call_store(self._register, self.services.store.outage)
 
     def abandon(self, why: str, *, elsewhere: bool = True) -> None:
         """Stop every attempt at once. They write nothing more. ``elsewhere``: other workers have their tasks."""
         for attempt in list(self.attempts.values()):
-            attempt.lose(why, elsewhere=elsewhere)
+            attempt.lose_lease(why, elsewhere=elsewhere)
         self.attempts.clear()
         self._running.clear()
         self.slots.clear()
@@ -256,10 +256,10 @@ class Host:
             (attempt, step) for attempt in self.attempts.values() for step in attempt.under_way.begun_before(before)
         ]
         await _side_by_side([attempt.under_way.note_running(step) for attempt, step in long])
-        await self._look_after_residents()
+        await self._check_residents()
         await self._warn_if_full()
 
-    async def _look_after_residents(self) -> None:
+    async def _check_residents(self) -> None:
         resting = [attempt for attempt in self.slots.resting(NOTE_STEPS_AFTER) if attempt.residence.is_resting]
         too_many = max(0, len(resting) - self._residents)
         patient = [attempt for attempt in resting if self.slots.rested(attempt) >= attempt.residence.least_rest]
@@ -267,7 +267,7 @@ class Host:
         for attempt in {*patient[:too_many], *(one for one in patient if one is self.lone)}:
             attempt.residence.spill()
         await _side_by_side(
-            [attempt.residence.note_rest() for attempt in resting if not attempt.residence.is_known_to_rest]
+            [attempt.residence.note_rest() for attempt in resting if not attempt.residence.is_rest_recorded]
         )
 
     async def _warn_if_full(self) -> None:
@@ -290,9 +290,9 @@ class Host:
 
     # The end
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Make every attempt stop now. A ``stop`` under way waits no longer."""
-        self._hurry.set()
+        self._stop_now.set()
         self.hand_back_all()
 
     async def stop(self, grace: float) -> None:
@@ -308,7 +308,7 @@ class Host:
             for attempt in self.slots.resting():
                 if attempt.residence.is_resting:
                     attempt.hand_back()  # its wait may take days
-            await self._wait_for_attempts(grace, self._hurry)
+            await self._wait_for_attempts(grace, self._stop_now)
         finally:
             await self._leave()
 
@@ -323,10 +323,10 @@ class Host:
     async def _leave(self) -> None:
         self.hand_back_all()
         try:
-            await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
+            await self._wait_for_attempts(HAND_BACK_TIMEOUT, asyncio.Event())
             for attempt in list(self.attempts.values()):
                 attempt.code_run.set_aside()
-            await self._wait_for_attempts(LAST_WORDS, asyncio.Event())
+            await self._wait_for_attempts(HAND_BACK_TIMEOUT, asyncio.Event())
         finally:
             left = list(self._running.values())
             self.abandon("its worker stops", elsewhere=False)

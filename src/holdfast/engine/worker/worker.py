@@ -17,7 +17,7 @@ from typing import Any, Self
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarm
 from holdfast.engine.runtime.services import Services
-from holdfast.engine.runtime.store_retry import HOPELESS
+from holdfast.engine.runtime.store_retry import PERMANENT_ERRORS
 from holdfast.engine.steps.children import stop_orphans
 from holdfast.engine.worker.host import REPLACED, Host
 from holdfast.model.checks import check_integer, check_name
@@ -46,7 +46,7 @@ LEASES_ALONE = 5
 """For so many leases no task is claimed beside a suspect. A suspect that runs longer does not kill its worker."""
 
 
-LEAVE_TO_OTHERS = 0.03
+YIELD_TO_OTHERS = 0.03
 """Seconds for which a full worker leaves new tasks to other workers that can run them; a half full worker waits half as
 long. Idle workers do not wait, so they come first. Hints reach other processes within a few milliseconds."""
 
@@ -93,7 +93,7 @@ class Worker:
         self._numbers = itertools.count(1)
         self._incarnation = ""
         self._wake = asyncio.Event()
-        self._hungry = False
+        self._wants_more = False
         self._others = 0
         """Number of living workers that can claim the same tasks as this one."""
         self._look_for_others_at = float("-inf")
@@ -140,7 +140,7 @@ class Worker:
             self._claim_and_sweep,
             outage=self._services.store.outage,
             sleep=self._services.alarms.sleep,
-            hopeless=HOPELESS,
+            hopeless=PERMANENT_ERRORS,
         )
         self._work = asyncio.create_task(claiming.run(), name=claiming.name)
         self._work.add_done_callback(self._work_ended)
@@ -189,7 +189,7 @@ class Worker:
         self._services.owner.check()
         self._grace = 0.0
         self._draining.set()
-        self._host.hurry()
+        self._host.stop_now()
 
     async def join(self) -> None:
         """Work until ``drain`` is called, then stop. Raises the error if the worker stopped by itself before that."""
@@ -271,12 +271,14 @@ class Worker:
 
     async def _fill(self) -> bool:
         """Claim tasks for the free slots. Return whether there may be more to claim at once."""
-        await self._let_others_in()
-        is_sharing = self._others > 0 and not self._hungry  # after a full claim, the queue has enough for all workers
+        await self._allow_others()
+        is_sharing = (
+            self._others > 0 and not self._wants_more
+        )  # after a full claim, the queue has enough for all workers
         if is_sharing:
-            await self._leave_to_others()
+            await self._yield_to_other_workers()
         free = self._concurrency - self._host.slots.busy
-        self._hungry = free <= 0
+        self._wants_more = free <= 0
         if free <= 0 or self._host.lone is not None:
             return False
         if not self._host.suspects:
@@ -287,16 +289,16 @@ class Worker:
         if is_sharing:
             limit = math.ceil(limit / (1 + self._others))
         claimed = await self._claim(limit)
-        self._hungry = len(claimed) == limit
-        if is_sharing and self._hungry:
-            await self._leave_to_others()  # then claim the tasks that are left for the free slots
-        return self._hungry and free > limit
+        self._wants_more = len(claimed) == limit
+        if is_sharing and self._wants_more:
+            await self._yield_to_other_workers()  # then claim the tasks that are left for the free slots
+        return self._wants_more and free > limit
 
-    async def _leave_to_others(self) -> None:
+    async def _yield_to_other_workers(self) -> None:
         """Wait a moment, so that workers with less to do come first. The more runs here, the longer the wait."""
         load = self._host.slots.busy / self._concurrency
         if load > 0:
-            await self._services.alarms.sleep(LEAVE_TO_OTHERS * min(load, 1.0))
+            await self._services.alarms.sleep(YIELD_TO_OTHERS * min(load, 1.0))
 
     async def _look_for_others(self) -> None:
         """Count the workers beside this one. A worker that seems to be alone looks more often: another may start."""
@@ -337,7 +339,7 @@ class Worker:
             self._lone_until = boot + LEASES_ALONE * self._host.lease.seconds
         return bool(claimed)
 
-    async def _let_others_in(self) -> None:
+    async def _allow_others(self) -> None:
         """Allow other tasks beside a suspect again, if the suspect has ended or its time alone has passed."""
         suspect = self._host.lone
         if suspect is None:
@@ -380,7 +382,7 @@ class Worker:
             while True:
                 try:
                     claimed = await self._services.store.claim(claim)
-                except (WorkerDead, *HOPELESS):
+                except (WorkerDead, *PERMANENT_ERRORS):
                     raise
                 except Exception as error:  # noqa: BLE001 - with a new number, tasks of a lost answer would be stranded
                     await self._services.alarms.sleep(streak.failed(error))
@@ -393,9 +395,9 @@ class Worker:
     def _freed(self) -> None:
         free = self._concurrency - self._host.slots.busy
         watched = self._host.lone is not None or self._room_until is not None
-        if watched or (self._hungry and free * REFILL_SHARE >= self._concurrency):
+        if watched or (self._wants_more and free * REFILL_SHARE >= self._concurrency):
             self._wake.set()
-        elif self._hungry and free > 0 and self._refill is None:
+        elif self._wants_more and free > 0 and self._refill is None:
             # Many slots become free at the same moment, and one claim for all of them is cheaper than one for each.
             self._refill = self._services.alarms.after(REFILL_WITHIN, self._refilled)
 

@@ -160,7 +160,7 @@ class ServerConnection:
             error = error.exceptions[0]
         if isinstance(error, InvalidValue):
             return error
-        if isinstance(self._server, Command) and _is_no_program(error):
+        if isinstance(self._server, Command) and _is_missing_program(error):
             return CannotStart(f"the MCP server {self._server.label} cannot be started: {error}; fix its command")
         if isinstance(error, TimeoutError):
             said = f"it did not answer within {self._within:g} s"
@@ -204,7 +204,7 @@ class ServerConnection:
             if cursor is None:
                 return Listing(tuple(map(_listed, found)), time.monotonic())
 
-    async def hears(self, *, within: float) -> bool:
+    async def can_send(self, *, within: float) -> bool:
         """Return whether a call may be sent: after one that got no answer, only if the server answers ``within``."""
         if not (self._is_doubted or self._health.has_exited()):
             return self.is_open
@@ -272,7 +272,7 @@ class ServerConnection:
             self.retire()
 
 
-def _is_no_program(error: BaseException) -> bool:
+def _is_missing_program(error: BaseException) -> bool:
     """Return whether the program or folder does not exist, or may not be used: waiting does not help then."""
     return isinstance(error, OSError) and error.errno in {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, ENOEXEC}
 

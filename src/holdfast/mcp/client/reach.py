@@ -81,7 +81,7 @@ class Reach:
         used = self._in_use
         if used is not None:
             try:
-                if await used.hears(within=min(PROBE, within / 2)):
+                if await used.can_send(within=min(PROBE, within / 2)):
                     return await used.call(tool, arguments, meta)
             except ServerAway:
                 pass

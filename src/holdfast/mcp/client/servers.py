@@ -41,7 +41,7 @@ class Endpoint:
 
 Server = Command | Endpoint
 
-_NO_URL = (
+_NOT_A_URL = (
     "the address of the MCP server is not an http:// or https:// URL; a server that is started is a list of words: "
     '["uvx", "some-server"]'
 )
@@ -80,9 +80,9 @@ def _endpoint(url: str, headers: dict[str, str], token: str | None) -> Endpoint:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - read when it is asked for
     except ValueError:  # an invalid port, or half an IPv6 address
-        raise InvalidValue(_NO_URL) from None
+        raise InvalidValue(_NOT_A_URL) from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise InvalidValue(_NO_URL)
+        raise InvalidValue(_NOT_A_URL)
     if parts.username is not None or parts.password is not None:
         raise InvalidValue("the URL of an MCP server holds a user or password; pass token= or headers= instead")
     if token is not None:

@@ -53,7 +53,7 @@ def delete_all_but(root: Path, artifact_ids: Collection[str]) -> None:
             path.unlink()
 
 
-def take_contents_out(root: Path) -> None:
+def extract_contents(root: Path) -> None:
     """Give every content a file of its own that still stands inside its document."""
     for path in (root / _FOLDER).glob("*.json"):
         document = json.loads(path.read_bytes())

@@ -37,12 +37,12 @@ from holdfast.model.queries import Vitals
 from holdfast.model.records import Artifact
 from holdfast.redaction import make_logger
 from holdfast.store.base import Capabilities
-from holdfast.store.handles import NoHandleLeft, is_out_of_handles
+from holdfast.store.handles import TooManyOpenFiles, is_too_many_open_files
 from holdfast.store.jsonfile.contents import (
     delete_all_but,
     delete_content,
+    extract_contents,
     read_content,
-    take_contents_out,
     write_content,
 )
 from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, documents_in, file_name, insert, render
@@ -103,7 +103,7 @@ class JsonBackend(MemoryBackend):
         migrate(connection, self.path, [step for step in MIGRATIONS if step.version <= schema])
         self._load(connection, schema)
         migrate(connection, self.path)
-        take_contents_out(self._root)
+        extract_contents(self._root)
         delete_all_but(self._root, {str(artifact_id) for (artifact_id,) in connection.execute(_ARTIFACTS)})
         if schema < SCHEMA:
             # The format with them: a process that dies halfway leaves a store of the old schema, or of the new one.
@@ -310,8 +310,8 @@ def _format() -> str:
 
 def cannot_write(root: Path, error: OSError) -> StoreError:
     """Return what an error of the system means to a process that opens the store."""
-    if is_out_of_handles(error):
-        return NoHandleLeft(str(root))
+    if is_too_many_open_files(error):
+        return TooManyOpenFiles(str(root))
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return StoreUnavailable(f"{root} cannot be written ({error}); make room, then open it again. Nothing is lost")
     return ReadOnlyStore(f"{root} cannot be written ({error}); check its rights")

@@ -41,7 +41,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _microseconds = struct.Struct("!q").unpack
 _log = make_logger(__name__)
 
-_INSISTED = {
+_REQUIRED_SETTINGS = {
     # Under a stricter level, all statements of a function share one snapshot: "lock first, read later" would not hold.
     "default_transaction_isolation": dict.fromkeys(("repeatable read", "serializable"), "read committed"),
     # What was acknowledged is durable.
@@ -74,7 +74,7 @@ class _OwnConnection(psycopg.AsyncConnection[Row]):
         self._owner = Owner("a connection to PostgreSQL")
         watch(self)
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Take the socket away from the child: it must not say a word to the server, nor keep the session alive."""
         with suppress(psycopg.Error):  # lost before: there is none
             blank(self.pgconn.socket)
@@ -144,7 +144,7 @@ class Connections:
             tcp_user_timeout=30_000,
         )
         try:
-            is_direct = await _insist(connection)
+            is_direct = await _require_settings(connection)
         except BaseException:  # a cancel included
             await connection.close()
             raise
@@ -262,19 +262,19 @@ class Connections:
         return connection
 
 
-async def _insist(connection: PostgresConnection) -> bool:
+async def _require_settings(connection: PostgresConnection) -> bool:
     """Undo settings of the role or the database under which our promises would not hold.
 
     Only those that are wrong are set: behind a pooler the session is shared with others. Returns whether the server
     itself answers: a pooler gives each client a key for cancels of its own making, with a process id that is not the
     id of the process that answers.
     """
-    names = list(_INSISTED)
+    names = list(_REQUIRED_SETTINGS)
     asked = ", ".join(["pg_backend_pid()", *(f"current_setting('{name}')" for name in names)])
     [(pid, *found)] = await fetch_on(connection, f"SELECT {asked}")
     for name, value in zip(names, found, strict=True):
-        if value in _INSISTED[name]:
-            await fetch_on(connection, f"SET {name} = '{_INSISTED[name][value]}'")
+        if value in _REQUIRED_SETTINGS[name]:
+            await fetch_on(connection, f"SET {name} = '{_REQUIRED_SETTINGS[name][value]}'")
     return bool(pid == connection.info.backend_pid)
 
 
@@ -302,12 +302,12 @@ class _Context:
 async def fetch_on(connection: PostgresConnection, query: str, values: Sequence[object] = ()) -> list[Row]:
     """Run one statement on this connection and return its rows, in binary."""
     cursor = connection.cursor(binary=True)
-    await heeding_cancels(cursor.execute(query.encode(), values))
+    await with_cancel(cursor.execute(query.encode(), values))
     # Not cursor.description, which would describe every column anew.
     return await cursor.fetchall() if cursor.rownumber is not None else []
 
 
-async def heeding_cancels(call: Awaitable[T]) -> T:
+async def with_cancel(call: Awaitable[T]) -> T:
     """Await the driver. A cancel that comes meanwhile counts, also if the driver then has an error to tell instead."""
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()

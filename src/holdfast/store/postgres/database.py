@@ -154,9 +154,9 @@ class Database:
 
     async def fetch(self, query: str, *values: object, repeatable: bool = True) -> list[Row]:
         """Run a named query and return its rows."""
-        return await self.fetch_anew(query, lambda: values, repeatable=repeatable)
+        return await self.fetch_with_new_values(query, lambda: values, repeatable=repeatable)
 
-    async def fetch_anew(
+    async def fetch_with_new_values(
         self, query: str, values: Callable[[], Sequence[object]], *, repeatable: bool = True
     ) -> list[Row]:
         """Run a named query with values that are asked for before each try; return its rows."""

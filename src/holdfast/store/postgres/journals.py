@@ -12,7 +12,7 @@ import psycopg
 from holdfast.model.errors import NotFound
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step
-from holdfast.store.postgres.connections import PostgresConnection, Row, heeding_cancels
+from holdfast.store.postgres.connections import PostgresConnection, Row, with_cancel
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import translate
 from holdfast.store.postgres.records import RECORDS
@@ -123,5 +123,5 @@ def _next_count(rows: Sequence[Row]) -> int:
 
 async def _run(connection: PostgresConnection, sql: str, values: Sequence[object] = ()) -> list[Row]:
     cursor = connection.cursor(binary=True)
-    await heeding_cancels(cursor.execute(sql.encode(), values, prepare=False))
+    await with_cancel(cursor.execute(sql.encode(), values, prepare=False))
     return await cursor.fetchall() if cursor.rownumber is not None else []

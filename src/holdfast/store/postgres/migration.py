@@ -21,7 +21,7 @@ from holdfast.store.url import split_options
 _PACKAGE = "holdfast.store.postgres.migrations"
 _RUN_MIGRATE = "run `holdfast migrate` with the role that owns the schema"
 
-_SPLITS_ANEW = "memory_words"
+_SPLITS_AGAIN = "memory_words"
 """The migration after which the words of all facts are written anew."""
 
 _LEDGER = """
@@ -107,8 +107,8 @@ async def _migrate(connection: PostgresConnection, schema: str, known: list[Migr
         await connection.execute(_with_schema(_LEDGER, schema), prepare=False)
         for migration in _missing(await _applied(connection, schema) or {}, known, where):
             await connection.execute(_with_schema(migration.sql, schema), prepare=False)
-            if migration.name == _SPLITS_ANEW:
-                await _split_anew(connection, schema)
+            if migration.name == _SPLITS_AGAIN:
+                await _split_again(connection, schema)
             record = f'INSERT INTO "{schema}".migrations VALUES ($1, $2, $3, clock_timestamp())'  # noqa: S608 - a checked identifier
             await fetch_on(connection, record, (migration.version, migration.name, migration.checksum))
             if migration.oldest is not None:
@@ -116,7 +116,7 @@ async def _migrate(connection: PostgresConnection, schema: str, known: list[Migr
                 await fetch_on(connection, note, (migration.version, migration.oldest))
 
 
-async def _split_anew(connection: PostgresConnection, schema: str) -> None:
+async def _split_again(connection: PostgresConnection, schema: str) -> None:
     """Write the words of all facts as this version splits them."""
     read, write = (QUERIES[name].replace("{schema}", f'"{schema}"') for name in ("facts_to_split", "put_words"))
     last = ""

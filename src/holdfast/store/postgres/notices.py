@@ -23,7 +23,7 @@ from holdfast.store import background
 from holdfast.store.base import ANYTHING, Listener
 from holdfast.store.hints import LocalHints
 from holdfast.store.outage import Streak
-from holdfast.store.postgres.connections import PostgresConnection, heeding_cancels
+from holdfast.store.postgres.connections import PostgresConnection, with_cancel
 
 LONGEST_PAYLOAD = 7000
 """PostgreSQL takes 8000 bytes at most."""
@@ -32,7 +32,7 @@ BREATH = 0.005
 """Seconds between one NOTIFY and the next. Without the pause, a caller that submits one task after the other
 would spend a quarter of its time on hints."""
 
-LAST_WORDS = 1.0
+CLOSE_TIMEOUT = 1.0
 """Seconds that closing waits for the last hints to be sent."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -94,7 +94,7 @@ class Notices:
         self._closed = True
         try:
             if self._sending is not None:
-                await asyncio.wait([self._sending], timeout=LAST_WORDS)
+                await asyncio.wait([self._sending], timeout=CLOSE_TIMEOUT)
         finally:
             await background.end(self._sending, self._receiving)
 
@@ -117,7 +117,7 @@ class Notices:
             connection = await self._connect()
             try:
                 listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
-                await heeding_cancels(connection.execute(listen))
+                await with_cancel(connection.execute(listen))
                 self._listening.set()
                 self._pause = _FIRST_PAUSE
                 # What happened while this process did not listen is not known.

@@ -50,7 +50,7 @@ def runs(commits: Sequence[Commit]) -> list[list[int]]:
     last_run: dict[str, int] = {}
     earliest = 0
     for position, commit in enumerate(commits):
-        if touches_more_than_its_task(commit):
+        if has_outside_effects(commit):
             index = earliest = len(planned)
             earliest += 1
         else:
@@ -69,7 +69,7 @@ def ends_its_task(commit: Commit) -> bool:
     return commit.move is not None and commit.move.to.is_terminal
 
 
-def touches_more_than_its_task(commit: Commit) -> bool:
+def has_outside_effects(commit: Commit) -> bool:
     """Say whether the Commit may read or write what another Commit of the batch writes or reads."""
     if isinstance(commit.guard, Expect):
         return True

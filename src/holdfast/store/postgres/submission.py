@@ -43,12 +43,12 @@ async def _submit_one(db: Database, task: NewTask) -> list[Submitted] | None:
 
 async def _submit_many(db: Database, tasks: Sequence[NewTask]) -> list[Submitted]:
     document, payloads = encode_tasks(tasks)
-    found = await db.fetch("submit", document, payloads, _meet_each_other(tasks), db.at())
+    found = await db.fetch("submit", document, payloads, _share_id_or_key(tasks), db.at())
     others = {n: Submitted(task_id=task_id, created=False, conflict=conflict) for n, task_id, _, conflict in found}
     return [others.get(n) or Submitted(task_id=task.id, created=True) for n, task in enumerate(tasks)]
 
 
-def _meet_each_other(tasks: Sequence[NewTask]) -> bool:
+def _share_id_or_key(tasks: Sequence[NewTask]) -> bool:
     """Say whether two of the tasks share an id or a key, so that the later one must find the earlier one."""
     ids = {task.id for task in tasks}
     keys = [(task.name, task.key) for task in tasks if task.key is not None]

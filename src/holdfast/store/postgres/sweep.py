@@ -17,7 +17,7 @@ async def sweep(db: Database, limit: int) -> Swept:
         at = db.at()  # a clock of the test's: it knows no outages
         return limit, at, connections.answering_for if at is None else None
 
-    [row] = await db.fetch_anew("sweep", values)
+    [row] = await db.fetch_with_new_values("sweep", values)
     recovered, poisoned, woken, due, failed, expired, more, next_due, hints = row
     db.publish(hints)
     return Swept(

@@ -16,7 +16,7 @@ from holdfast.model.transitions import TaskState
 from holdfast.store.placeholders import numbered
 from holdfast.store.postgres.batch import encode_batch, given_other_input
 from holdfast.store.postgres.commit import names_in, read_answer, refused_by_database
-from holdfast.store.postgres.connections import PostgresConnection, Row, fetch_on, heeding_cancels
+from holdfast.store.postgres.connections import PostgresConnection, Row, fetch_on, with_cancel
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import READ_ONLY, is_lost, is_refused, is_trouble, translate
 from holdfast.store.postgres.parameters import TextArray
@@ -52,7 +52,7 @@ class PostgresTransaction(Transaction):
         is_numbered = numbered(sql, parameters)
         cursor = (psycopg.AsyncRawCursor if is_numbered else psycopg.AsyncCursor)(self._connection)
         try:
-            await heeding_cancels(self._execute(cursor, sql.encode(), parameters))
+            await with_cancel(self._execute(cursor, sql.encode(), parameters))
         except psycopg.Error as error:
             raise self._in_our_words(error, sql) from error
         except (UnicodeEncodeError, OverflowError) as error:
@@ -84,7 +84,7 @@ class PostgresTransaction(Transaction):
 
 async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verdict | None]:
     """See StateStore."""
-    async with _lent(db, timeout) as connection:
+    async with _borrowed(db, timeout) as connection:
         try:
             value, commit = await work_in(PostgresTransaction(connection, db.where, timeout), work, timeout)
             verdict, hints = await _apply(db, connection, commit)
@@ -103,7 +103,7 @@ async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verd
 
 
 @asynccontextmanager
-async def _lent(db: Database, timeout: float) -> AsyncIterator[PostgresConnection]:
+async def _borrowed(db: Database, timeout: float) -> AsyncIterator[PostgresConnection]:
     """Lend a connection with an open transaction, which the server ends by itself should this process freeze."""
     db.open_connections()
     assert db.lendable is not None  # noqa: S101 - opened with the others
@@ -138,7 +138,7 @@ async def _apply(
 async def _finish(db: Database, connection: PostgresConnection) -> psycopg.Error | None:
     """Commit. Return the error where it leaves open whether that happened."""
     try:
-        await heeding_cancels(connection.execute(b"COMMIT", prepare=False))
+        await with_cancel(connection.execute(b"COMMIT", prepare=False))
     except psycopg.Error as error:
         if is_lost(error):
             return error

@@ -15,7 +15,7 @@ from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.sqlite import lifecycle
 from holdfast.store.sqlite.database import MANY, Database
 from holdfast.store.sqlite.operations import Refused, apply_operation
-from holdfast.store.sqlite.plain import apply_plain, stretches
+from holdfast.store.sqlite.plain import apply_plain, split_batch
 from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none, task_row
 from holdfast.store.sqlite.submission import has_many_waiting, stored
 from holdfast.store.sqlite.write_transaction import WriteTransaction
@@ -55,9 +55,9 @@ def apply_all(tx: WriteTransaction, commits: Sequence[Commit], *, one_by_one: bo
     if one_by_one:
         return [_apply_alone(tx, commit) for commit in commits]
     verdicts: list[Verdict] = []
-    for stretch, fitting in stretches(commits):
+    for part, fitting in split_batch(commits):
         plain = apply_plain(tx, fitting)
-        verdicts += [plain.get(commit.task_id) or _judge_and_apply(tx, commit) for commit in stretch]
+        verdicts += [plain.get(commit.task_id) or _judge_and_apply(tx, commit) for commit in part]
     return verdicts
 
 
@@ -154,7 +154,7 @@ def _apply_operations(tx: WriteTransaction, commit: Commit, row: TaskRow) -> tup
         if any(isinstance(op, Release) for op in commit.operations):
             lifecycle.give_back(tx, row)
         if any(isinstance(op, RequestCancel) for op in commit.operations):
-            lifecycle.hasten(tx, row)
+            lifecycle.make_due(tx, row)
         lifecycle.go_on_if_due(tx, row, actor=commit.actor)
     return tuple(children)
 
@@ -184,7 +184,7 @@ def _move(tx: WriteTransaction, commit: Commit, row: TaskRow, change: Move) -> N
         awaited = lifecycle.end(tx, row, change.to, reason=reason, actor=actor)
         lifecycle.write_outcome(tx, row.id, change.result, change.error)
         if awaited:
-            lifecycle.tell_parents(tx, row.id, actor=actor)
+            lifecycle.notify_parents(tx, row.id, actor=actor)
     else:
         lifecycle.move(tx, row, change.to, reason=reason, actor=actor)
         if change.to is TaskState.REVIEW:

@@ -25,7 +25,7 @@ from holdfast.process_fork import watch
 from holdfast.store.backend import Listener
 from holdfast.store.base import ANYTHING
 from holdfast.store.clock import SystemClock
-from holdfast.store.handles import NoHandleLeft
+from holdfast.store.handles import TooManyOpenFiles
 from holdfast.store.hints import LocalHints
 from holdfast.store.outage import Outage
 from holdfast.store.privacy import create_file
@@ -95,7 +95,7 @@ class Database:
             try:
                 with translated(self.path):
                     return self._open_files()
-            except (StoreBusy, NoHandleLeft):
+            except (StoreBusy, TooManyOpenFiles):
                 if time.monotonic() > give_up_at:
                     raise
             await asyncio.sleep(random.uniform(*_OPEN_AGAIN))  # noqa: S311 - no secret, only not all at once
@@ -147,11 +147,11 @@ class Database:
         self.writer.owner.check()
         return self.writer
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Leave the connections to the parent, in a forked child; see inherited.py."""
         for holder in (self.writer, self.reader, self.slow_reader):
             if holder is not None:
-                holder.let_go()
+                holder.release_in_child()
 
     async def write(self, work: Callable[[WriteTransaction], T], *, items: int = 1) -> T:
         """Do this in a transaction, and publish its hints; ``items`` says how much work it is."""
@@ -162,7 +162,7 @@ class Database:
             self._explain(error)
         if hints:
             self._hints.publish(hints)
-        await self._let_others_run()
+        await self._yield_to_others()
         return result
 
     async def read(self, question: Callable[[Reader], T]) -> T:
@@ -173,7 +173,7 @@ class Database:
             answer = question(self.reader)
         except Exception as error:  # noqa: BLE001 - see above
             self._explain(error)
-        await self._let_others_run()
+        await self._yield_to_others()
         return answer
 
     async def read_slowly(self, question: Callable[[Reader], T]) -> T:
@@ -207,7 +207,7 @@ class Database:
             raise error
         raise ours from error
 
-    async def _let_others_run(self) -> None:
+    async def _yield_to_others(self) -> None:
         """Yield now and then: a loop of calls that all run inline would starve heartbeats and timeouts."""
         now = time.monotonic()
         if now - self._looked > LOOK_EVERY:

@@ -14,7 +14,7 @@ from holdfast.model.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
-from holdfast.store.handles import NoHandleLeft, are_exhausted
+from holdfast.store.handles import TooManyOpenFiles, are_exhausted
 
 
 class translated:  # noqa: N801 - reads as a function does, and costs a third of one made by contextlib
@@ -45,7 +45,7 @@ def in_our_words(path: str, error: BaseException) -> HoldfastError | None:  # no
         case apsw.NotADBError():
             return NotAStore(f"{path} is not a SQLite database; it was left untouched, choose another file")
         case apsw.CantOpenError() if are_exhausted():
-            return NoHandleLeft(path)
+            return TooManyOpenFiles(path)
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return ReadOnlyStore(f"{path} cannot be written ({error}); check the rights on the file and its folder")
         case apsw.BusyError() | apsw.LockedError():

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from holdfast.model.errors import ReadOnlyStore
 from holdfast.process_fork import LockFile
-from holdfast.store.handles import NoHandleLeft, is_out_of_handles
+from holdfast.store.handles import TooManyOpenFiles, is_too_many_open_files
 from holdfast.store.place import identify, identify_open
 from holdfast.store.privacy import open_lock
 
@@ -117,8 +117,8 @@ def _file_gate(path: str) -> Gate:
     try:
         lock = open_lock(_beside(path), beside=path)
     except OSError as error:
-        if is_out_of_handles(error):
-            raise NoHandleLeft(_beside(path)) from error
+        if is_too_many_open_files(error):
+            raise TooManyOpenFiles(_beside(path)) from error
         raise ReadOnlyStore(
             f"{_beside(path)} cannot be written ({error.strerror}); a store needs a folder that can be, also to be "
             "looked at: mend its rights, make room, or look at a copy elsewhere"

@@ -36,7 +36,7 @@ class _OpenFiles:
         self._inherited: set[tuple[int, int]] = set()
         process_fork.watch(self)
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Note in the child what it inherits, whether this library opened it or the user's own code."""
         for number in _descriptors():
             with suppress(OSError):

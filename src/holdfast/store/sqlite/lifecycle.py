@@ -78,7 +78,7 @@ def requeue(tx: WriteTransaction, row: TaskRow, *, reason: str, actor: str, avai
     move(tx, row, TaskState.PENDING, reason=reason, actor=actor)
 
 
-def hasten(tx: WriteTransaction, row: TaskRow) -> None:
+def make_due(tx: WriteTransaction, row: TaskRow) -> None:
     """Make a pending task due whose cancel is requested: a worker may have to see to it, and need not wait for it."""
     if row.state is TaskState.PENDING and row.cancel_requested is not None and row.available_at > tx.now:
         row.available_at = tx.now
@@ -87,9 +87,9 @@ def hasten(tx: WriteTransaction, row: TaskRow) -> None:
 
 
 def end(tx: WriteTransaction, row: TaskRow, to: TaskState, *, reason: str, actor: str) -> bool:
-    """Move to a terminal state and tie up the task's own loose ends; return whether another task waits for its end."""
+    """Move to a terminal state and finish what the task left open; return whether another task waits for its end."""
     move(tx, row, to, reason=reason, actor=actor)
-    ((open_approvals, reservations, joins),) = tx.all("loose_ends", row.id)
+    ((open_approvals, reservations, joins),) = tx.all("unfinished", row.id)
     if open_approvals:
         tx.run("close_approvals", row.id, tx.now)
     if reservations:
@@ -97,7 +97,7 @@ def end(tx: WriteTransaction, row: TaskRow, to: TaskState, *, reason: str, actor
     return bool(joins)
 
 
-def tell_parents(tx: WriteTransaction, task_id: str, *, actor: str) -> None:
+def notify_parents(tx: WriteTransaction, task_id: str, *, actor: str) -> None:
     """Strike an ended task off every join that counts on it, and wake the tasks that waited only for that."""
     for parent_id, key in tx.all("leave_joins", task_id):
         # No row: another wait of the same parent for this child has woken it, and all its waits are gone.

@@ -134,7 +134,7 @@ class FilePlace:
         """Let go of the file."""
         self._header.xClose()
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Never touch the file again: this is a forked child, and it is the parent's."""
         self._header = keep(self._header)
 

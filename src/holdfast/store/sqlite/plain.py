@@ -1,7 +1,7 @@
 """The Commits of every day: a worker writes steps, or ends its task, or both, and nothing else.
 
 Such Commits of different tasks cannot see one another: each reads and writes only what belongs to its own task. So
-the tasks of a whole stretch of them are read first, and then each table is written in one go. Inside BEGIN IMMEDIATE
+the tasks of a whole run of them are read first, and then each table is written in one go. Inside BEGIN IMMEDIATE
 nothing moves between the two.
 
 Nothing is refused here. A Commit whose guard does not hold, whose task waits, or whose end concerns another task is
@@ -39,32 +39,32 @@ class PlainCommit(NamedTuple):
     actor: str
 
 
-def stretches(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit], list[PlainCommit]]]:
-    """Cut the batch, in order, into stretches of Commits that fit and name each task once; others stand alone."""
-    stretch: list[Commit] = []
+def split_batch(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit], list[PlainCommit]]]:
+    """Cut the batch, in order, into parts whose Commits fit and name each task once; others stand alone."""
+    part: list[Commit] = []
     fitting: dict[str, PlainCommit] = {}
     for commit in commits:
         plain = _fit(commit)
-        if stretch and (plain is None or commit.task_id in fitting):
-            yield stretch, list(fitting.values())
-            stretch, fitting = [], {}
+        if part and (plain is None or commit.task_id in fitting):
+            yield part, list(fitting.values())
+            part, fitting = [], {}
         if plain is None:
             yield (commit,), []
         else:
-            stretch.append(commit)
+            part.append(commit)
             fitting[commit.task_id] = plain
-    if stretch:
-        yield stretch, list(fitting.values())
+    if part:
+        yield part, list(fitting.values())
 
 
-def apply_plain(tx: WriteTransaction, stretch: Sequence[PlainCommit]) -> dict[str, Verdict]:
-    """Apply what is plainly fine of a stretch; return the verdicts by task. Who has none goes the general way."""
+def apply_plain(tx: WriteTransaction, part: Sequence[PlainCommit]) -> dict[str, Verdict]:
+    """Apply what is simple in a part; return the verdicts by task. The other Commits are applied one by one."""
     verdicts: dict[str, Verdict] = {}
-    if advancing := [plain for plain in stretch if plain.end is None]:
+    if advancing := [plain for plain in part if plain.end is None]:
         _advance(tx, advancing, verdicts)
-    if ending := [plain for plain in stretch if plain.end is not None]:
+    if ending := [plain for plain in part if plain.end is not None]:
         _end(tx, ending, verdicts)
-    applied = [plain for plain in stretch if plain.task_id in verdicts]
+    applied = [plain for plain in part if plain.task_id in verdicts]
     tx.run_many("put_step", [step_values(plain.task_id, step) for plain in applied for step in plain.steps])
     return verdicts
 
@@ -88,9 +88,9 @@ def _changes_more(end: Move) -> bool:
     return end.new_round or end.counts_attempt or end.feedback is not None
 
 
-def _advance(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
+def _advance(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
     """Count one Commit on each task that is held as the Commit says."""
-    by_task = {plain.task_id: plain for plain in stretch}
+    by_task = {plain.task_id: plain for plain in part}
     changed = []
     for task_id, owner, fence, sequence, state, *shown in tx.all_many("task_head", [(task_id,) for task_id in by_task]):
         held = by_task[task_id].held
@@ -101,15 +101,15 @@ def _advance(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[st
     tx.run_many("advance", changed)
 
 
-def _end(tx: WriteTransaction, stretch: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
+def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
     """End each task that is held as the Commit says and whose end concerns no other task."""
-    by_task = {plain.task_id: plain for plain in stretch}
+    by_task = {plain.task_id: plain for plain in part}
     changed, transitions, outcomes, forgotten = [], [], [], []
-    for moves, has_outcome, has_loose_ends, task_id, owner, fence, sequence, state, *shown in tx.all_many(
+    for moves, has_outcome, has_unfinished, task_id, owner, fence, sequence, state, *shown in tx.all_many(
         "ending_head", [(task_id,) for task_id in by_task]
     ):
         _, held, _, end, actor = by_task[task_id]
-        if has_loose_ends or end is None or state not in _ENDING or not _is_next(held, owner, fence, sequence):
+        if has_unfinished or end is None or state not in _ENDING or not _is_next(held, owner, fence, sequence):
             continue
         changed.append((task_id, held.sequence, end.to, tx.now))
         transitions.append((task_id, moves + 1, state, end.to, end.reason, actor, held.fence, tx.now))

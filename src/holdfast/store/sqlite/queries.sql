@@ -57,7 +57,7 @@ SELECT moves,
        EXISTS (SELECT 1 FROM outcomes WHERE task_id = ?1) AS has_outcome,
        EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open')
            OR EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1)
-           OR EXISTS (SELECT 1 FROM joins WHERE child_id = ?1) AS has_loose_ends,
+           OR EXISTS (SELECT 1 FROM joins WHERE child_id = ?1) AS has_unfinished,
        id, owner, fence, sequence, state, revision, version, cancel_requested
 FROM tasks WHERE id = ?1
 
@@ -176,7 +176,7 @@ WHERE task_id = ?1 AND key = ?2
 -- name: delete_joins
 DELETE FROM joins WHERE task_id = ?
 
--- name: loose_ends
+-- name: unfinished
 -- What a task that ends leaves behind; most leave nothing, and one look is cheaper than three deletes.
 SELECT EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open'),
        EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1),

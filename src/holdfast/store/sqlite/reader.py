@@ -56,7 +56,7 @@ class Reader:
         """Let everything that the block reads be of one moment: a savepoint."""
         return self.connection
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Never touch the connection again: this is a forked child, and it is the parent's."""
         self.connection = keep(self.connection)
 

@@ -60,14 +60,14 @@ def _tables_of(sql: str) -> set[str]:
     }
 
 
-def _gone_by(sql: str) -> set[str]:
+def _removed_by(sql: str) -> set[str]:
     """Return the names that a migration takes away, for good or for another name."""
     return {*re.findall(r"DROP VIEW (\w+)", sql), *re.findall(r"ALTER TABLE (\w+) RENAME TO", sql)}
 
 
 OWN_TABLES = frozenset(
     {"migrations"}.union(*(_tables_of(step.sql) for step in MIGRATIONS)).difference(
-        *(_gone_by(step.sql) for step in MIGRATIONS)
+        *(_removed_by(step.sql) for step in MIGRATIONS)
     )
 )
 """Holdfast's own: user code can read them, and only Holdfast changes them."""

@@ -73,7 +73,7 @@ def _take_back(tx: WriteTransaction, limit: int) -> tuple[list[str], list[str]]:
                 lifecycle.requeue(tx, row, reason="its worker died", actor=ACTOR)
             recovered.append(task_id)
     for task_id in awaited:
-        lifecycle.tell_parents(tx, task_id, actor=ACTOR)
+        lifecycle.notify_parents(tx, task_id, actor=ACTOR)
     return recovered, poisoned
 
 
@@ -120,7 +120,7 @@ def _fail_late(tx: WriteTransaction, limit: int) -> tuple[list[str], list[str]]:
                     awaited.append(row.id)
             failed.append(row.id)
     for task_id in awaited:
-        lifecycle.tell_parents(tx, task_id, actor=ACTOR)
+        lifecycle.notify_parents(tx, task_id, actor=ACTOR)
     return failed, woken
 
 

@@ -74,7 +74,7 @@ async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verd
         return lambda tx: _apply(tx, commit)
 
     try:
-        verdict, hints = await db.open_writer().converse(talk)
+        verdict, hints = await db.open_writer().transact(talk)
     except NotApplied as refusal:
         return done[0], refusal.verdict
     except apsw.ConstraintError as error:

@@ -210,7 +210,7 @@ class SqliteWriter:
 
     # A conversation
 
-    async def converse(
+    async def transact(
         self, talk: Callable[[Execute], Awaitable[Callable[[WriteTransaction], T]]]
     ) -> tuple[T, set[str]]:
         """Open a transaction for ``talk``, then do what it returned, and commit; return that result and the hints.
@@ -412,12 +412,12 @@ class SqliteWriter:
         """Return a number that changes when another connection commits; None while the connection is in use."""
         return None if self._turn.locked() else int(self._connection.execute("PRAGMA data_version").get)
 
-    def let_go(self) -> None:
+    def release_in_child(self) -> None:
         """Never touch the connection again: this is a forked child, and it is the parent's."""
         self._closed = True
         self._connection = keep(self._connection)
         if isinstance(self._place, FilePlace):
-            self._place.let_go()
+            self._place.release_in_child()
 
     def close(self) -> None:
         """Finish what is under way, then let go of thread, connection and gate."""

@@ -16,23 +16,23 @@ Modules:
 _support.py            Helpers for the tests: a task, a worker, an attempt with numbered Commits, a Commit from outside
 approvals.py           Approvals: bound to exact arguments, decided once, used once
 artifacts.py           Artifacts: bytes under their own hash, stored once, read in parts
+bad_input.py           Bad input: it raises an InvalidValue that names what is wrong, and changes nothing
 base.py                The fixtures that all topics of the contract share, and how a store's author provides them
 budget.py              Budgets: reserved before a call, settled after it, never overspent and never counted twice
+children.py            Children: a parent restarts its ended children; and a task keeps its form of keys over all its
+                       rounds
 claim.py               claim: who gets which task, in which order
 closing.py             Opening and closing: a store that is not open answers nothing
 commit_atomic.py       All of a Commit is applied, or nothing of it
 commit_batch.py        Many Commits in one call: as if they came one after the other
 commit_expected.py     Commits from outside any lease: what they expect must still be true
 commit_fenced.py       Commits of a worker: fenced, numbered, and safe to send again
-doors.py               Bad input: it raises an InvalidValue that names what is wrong, and changes nothing
 effects.py             Effects: their states follow one table, and doubt is never hidden
 events.py              Events: facts on a channel, numbered, kept, read from any position
 fidelity.py            Fidelity: stored values are returned exactly as they were given
 hints.py               Hints that something changed
 history.py             History: every move of a task, first to last
 journal.py             The journal: steps, patches, checkpoints, and everything a worker needs to continue
-kinship.py             Kinship: a parent restarts its ended children; and a task keeps its form of keys over all its
-                       rounds
 lease.py               Leases: one for each worker, renewed by its heartbeat, and final when it ends
 memory.py              Memory: facts, stored only if their subject is unchanged, listed, searched and forgotten
 moves.py               Moves: every pair of states, checked against the one table of allowed moves
@@ -62,15 +62,16 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgut
 from holdfast.store.base import StateStore
 from holdfast.testing.contract.approvals import ApprovalsContract
 from holdfast.testing.contract.artifacts import ArtifactsContract
+from holdfast.testing.contract.bad_input import BadInputContract
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.budget import BudgetContract
+from holdfast.testing.contract.children import ChildrenContract, KeyFormContract
 from holdfast.testing.contract.claim import ClaimContract
 from holdfast.testing.contract.closing import ClosingContract
 from holdfast.testing.contract.commit_atomic import AtomicCommitContract
 from holdfast.testing.contract.commit_batch import CommitBatchContract
 from holdfast.testing.contract.commit_expected import ExpectedCommitContract
 from holdfast.testing.contract.commit_fenced import FencedCommitContract
-from holdfast.testing.contract.doors import DoorsContract
 from holdfast.testing.contract.effects import EffectsContract
 from holdfast.testing.contract.events import EventsContract, QuietContract, SubmissionContract
 from holdfast.testing.contract.fidelity import FidelityContract
@@ -82,7 +83,6 @@ from holdfast.testing.contract.journal import (
     PatchesContract,
     StepsContract,
 )
-from holdfast.testing.contract.kinship import KeyFormContract, KinshipContract
 from holdfast.testing.contract.lease import LeaseContract
 from holdfast.testing.contract.memory import MemoryContract
 from holdfast.testing.contract.moves import MovesContract
@@ -112,7 +112,7 @@ class StoreContract(
     CommitBatchContract,
     AtomicCommitContract,
     MovesContract,
-    KinshipContract,
+    ChildrenContract,
     KeyFormContract,
     WaitsContract,
     BudgetContract,
@@ -140,7 +140,7 @@ class StoreContract(
     ClosingContract,
     FidelityContract,
     NamesContract,
-    DoorsContract,
+    BadInputContract,
 ):
     """All topics. The tests of a store are a subclass of this, named ``Test...``."""
 

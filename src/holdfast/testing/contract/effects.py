@@ -42,7 +42,7 @@ def path_to(state: EffectState) -> list[EffectState]:
     raise AssertionError(f"no way leads to {state}")
 
 
-async def bring_to(attempt: Attempt, state: EffectState | None, effect_id: str = "effect") -> None:
+async def write_states(attempt: Attempt, state: EffectState | None, effect_id: str = "effect") -> None:
     """Let the worker write the states on the path one after the other; none for None."""
     for passed in [] if state is None else path_to(state):
         await attempt.apply(WriteEffect(effect(passed, effect_id)))
@@ -89,7 +89,7 @@ class EffectsContract(ContractBase):
             for by in ("worker", "outside"):
                 with row(before, after, by):
                     effect_id = f"{before} to {after}, {by}"
-                    await bring_to(attempt, before, effect_id)
+                    await write_states(attempt, before, effect_id)
                     write = WriteEffect(effect(after, effect_id))
                     verdict = await (attempt.send(write) if by == "worker" else send(store, outside("task", write)))
                     assert verdict.applied
@@ -99,7 +99,7 @@ class EffectsContract(ContractBase):
         """From every state to every other that the table does not allow: refused, and nothing changes."""
         attempt = await running_task(store)
         for before in EFFECT_MOVES:
-            await bring_to(attempt, before, f"{before}")
+            await write_states(attempt, before, f"{before}")
         seen = await snapshot(store)
         for before, after in ILLEGAL:
             write = WriteEffect(effect(after, f"{before}"))
@@ -117,7 +117,7 @@ class EffectsContract(ContractBase):
         attempt = await running_task(store)
         for state in EffectState:
             with row(state):
-                await bring_to(attempt, state, state)
+                await write_states(attempt, state, state)
                 await attempt.apply(WriteEffect(effect(state, state, note="again")))
                 verdict = await send(store, outside("task", WriteEffect(effect(state, state, note="me too"))))
                 assert verdict.refusal is Refusal.EFFECT

@@ -60,7 +60,7 @@ PAYLOADS: dict[str, Any] = {
     "mixed": {"list": [None, True, 1, 1.5, "ü", {"k": []}]},
 }
 
-NO_JSON: dict[str, Any] = {
+NOT_JSON: dict[str, Any] = {
     "object": object(),
     "nan": float("nan"),
     "inf": float("inf"),
@@ -120,7 +120,7 @@ class FidelityContract(ContractBase):
 
     async def test_what_json_cannot_bring_back_is_refused(self, store: StateStore) -> None:
         """Before anything is stored."""
-        for name, bad in NO_JSON.items():
+        for name, bad in NOT_JSON.items():
             with row(name):
                 with pytest.raises(InvalidValue):
                     await store.submit([new_task(user_input=bad)])

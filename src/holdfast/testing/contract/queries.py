@@ -37,7 +37,7 @@ async def found(store: StateStore, where: TaskFilter | None = None) -> list[str]
     return [task.id for task in page.items]
 
 
-async def submit_zoo(store: StateStore, clock: ManualClock) -> None:
+async def submit_varied(store: StateStore, clock: ManualClock) -> None:
     """Submit four tasks that differ in every field of a filter, one second apart."""
     await submit_one(store, "a", name="deploy", agent_id="devops", queue="slow", key="k-1", user_input="Billing")
     clock.advance(1)
@@ -123,13 +123,13 @@ class QueriesContract(ContractBase):
 
     async def test_tasks_come_whole_and_newest_first(self, store: StateStore, clock: ManualClock) -> None:
         """With their payloads."""
-        await submit_zoo(store, clock)
+        await submit_varied(store, clock)
         page = await store.find()
         assert page == Page(items=tuple([await stored(store, task_id) for task_id in "dcba"]), next=None)
 
     async def test_filters(self, store: StateStore, clock: ManualClock) -> None:
         """Every given part must match; text is searched literally, ignoring case."""
-        await submit_zoo(store, clock)
+        await submit_varied(store, clock)
         for where, expected in FILTERS:
             with row(where):
                 assert await found(store, where) == list(expected)
@@ -138,7 +138,7 @@ class QueriesContract(ContractBase):
     async def test_the_times_of_a_filter_are_exclusive(self, store: StateStore, clock: ManualClock) -> None:
         """A task at the exact moment does not match."""
         start = clock.now()
-        await submit_zoo(store, clock)
+        await submit_varied(store, clock)
         assert await found(store, TaskFilter(created_after=start)) == ["b", "c", "d"]
         assert await found(store, TaskFilter(created_before=start + timedelta(seconds=2))) == ["a", "b"]
         between = TaskFilter(created_after=start, created_before=start + timedelta(seconds=3))
@@ -146,7 +146,7 @@ class QueriesContract(ContractBase):
 
     async def test_the_filter_by_end(self, store: StateStore, clock: ManualClock) -> None:
         """Tasks that ended before; an open task never matches, at any age."""
-        await submit_zoo(store, clock)  # c is stored as completed, in second 2
+        await submit_varied(store, clock)  # c is stored as completed, in second 2
         clock.advance(10)
         end = clock.now()
         await apply_outside(store, "d", CANCEL)
@@ -225,7 +225,7 @@ class QueriesContract(ContractBase):
 
     async def test_pages_of_a_filtered_listing(self, store: StateStore, clock: ManualClock) -> None:
         """The filter applies to every page."""
-        await submit_zoo(store, clock)
+        await submit_varied(store, clock)
         where = TaskFilter(agent_id="devops")
         first = await store.find(where, limit=1)
         second = await store.find(where, limit=1, after=first.next)
@@ -247,14 +247,14 @@ class QueriesContract(ContractBase):
 
     async def test_counts_by_state(self, store: StateStore, clock: ManualClock) -> None:
         """States without tasks are absent."""
-        await submit_zoo(store, clock)
+        await submit_varied(store, clock)
         assert await store.count() == {TaskState.PENDING: 3, TaskState.COMPLETED: 1}
         assert await store.count(TaskFilter(name="report")) == {TaskState.PENDING: 1, TaskState.COMPLETED: 1}
         assert await store.count(TaskFilter(name="nothing")) == {}
 
     async def test_the_summary(self, store: StateStore, clock: ManualClock) -> None:
         """Tasks by state, workers that are alive, questions that are open, effects in doubt."""
-        await submit_zoo(store, clock)
+        await submit_varied(store, clock)
         attempt = await running_task(store)
         for worker_id in ("draining", "retired"):
             await enter(store, worker_id)

@@ -78,7 +78,7 @@ def cursor_of(text: str) -> str:
     return urlsafe_b64encode(text.encode()).decode()
 
 
-NO_CURSORS = [
+BAD_CURSORS = [
     "",
     "x",
     "ü",
@@ -304,7 +304,7 @@ class QueuedContract(ContractBase):
     async def test_a_place_in_no_queue_is_refused(self, store: StateStore) -> None:
         """Instead of returning a wrong page."""
         await submit_one(store)
-        for cursor in NO_CURSORS:
+        for cursor in BAD_CURSORS:
             with row(cursor[:40]), pytest.raises(InvalidValue, match="is no cursor"):
                 await store.queued(after=cursor)
 

@@ -182,7 +182,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         await attempt.apply(Rest(resting=True))
         resting = await stored(store)
         assert (resting.resting, resting.state, resting.owner) == (True, TaskState.RUNNING, "worker")
-        await _live_on(store, clock, "worker")
+        await _stay_alive(store, clock, "worker")
         clock.advance(LEASE)
         assert (await store.sweep()).recovered == ("task",)
         task = await stored(store)
@@ -208,7 +208,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert not (await stored(store)).resting
         again = await enter(store, "again")
         assert await claimed_ids(store, again) == ["task"]
-        await _live_on(store, clock, again)
+        await _stay_alive(store, clock, again)
         clock.advance(LEASE)
         assert (await store.sweep()).recovered == ("task",)
         task = await stored(store)
@@ -231,7 +231,7 @@ class SweepOfDeadWorkersContract(ContractBase):
             suspect = await claimed_by(store, worker, 1, alone=True)
             if operation is not None:
                 await suspect.apply(operation)
-            await _live_on(store, clock, worker)
+            await _stay_alive(store, clock, worker)
             clock.advance(LEASE)
             swept = await store.sweep()
             assert (swept.poisoned if operation is None else swept.recovered) == ("task",)
@@ -277,7 +277,7 @@ class SweepOfDeadWorkersContract(ContractBase):
         assert await claimed_ids(store, "careful", 2) == ["task"]
 
 
-async def _live_on(store: StateStore, clock: ManualClock, worker_id: str) -> None:
+async def _stay_alive(store: StateStore, clock: ManualClock, worker_id: str) -> None:
     """Let a worker send heartbeats until a resting task's death no longer counts."""
     for _ in range(int(QUIET_FOR / LEASE * 2) + 1):
         clock.advance(LEASE / 2)

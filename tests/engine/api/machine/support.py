@@ -92,5 +92,5 @@ class Deaths:
         if stored:
             await self._commit(outbox, *operations)
         await store.retire(attempt.lease.worker_id)  # first: losing the task cancels the call of a blocking function
-        attempt.lose("a test killed its worker")
+        attempt.lose_lease("a test killed its worker")
         raise Unwind

@@ -335,7 +335,7 @@ async def hand_back_at_random(seed: int, *, tasks: int = 4, times: int = 20) -> 
         handles = [await hold.submit(trip, number) for number in range(tasks)]
         for _ in range(times):
             await settle(random.randrange(1, 60))
-            worker = box._crew._worker
+            worker = box._sandbox_worker._worker
             if worker is not None and worker.running:
                 worker._host.hand_back_all()
                 handed_back += 1

@@ -18,7 +18,7 @@ from holdfast.model.memory import (
     effective_confidence,
     freshness,
     merge,
-    say,
+    state_fact,
     verify,
 )
 from holdfast.model.records import LONGEST_HALF_LIFE, MemoryFact
@@ -92,7 +92,7 @@ def test_verifying_resets_the_decay(confidence: float, half_life: timedelta, age
     assert (revision.stands.verified_by, revision.stands.created_at) == ("bob", NOW)
 
 
-def test_a_fact_from_the_future_is_no_surer_than_it_says() -> None:
+def test_a_fact_from_the_future_gains_no_confidence() -> None:
     """Clocks are set back."""
     assert effective_confidence(fact(confidence=0.5, half_life=DAY, created_at=NOW + DAY), NOW) == 0.5
 
@@ -115,28 +115,28 @@ def test_the_best_come_first() -> None:
 
 def test_something_new_is_stored_as_said() -> None:
     said = fact(confidence=0.5, half_life=DAY)
-    revision = say(subject(), said)
+    revision = state_fact(subject(), said)
     assert revision.changed == (revision.stands,) == (replace(said, created_at=NOW),)
 
 
-def test_what_its_source_says_again_counts_as_said_now_and_as_sure_as_now() -> None:
+def test_a_fact_stated_again_gets_the_new_time_and_confidence() -> None:
     known = fact(confidence=0.9, half_life=DAY, created_at=NOW - DAY)
-    revision = say(subject(known), fact(confidence=0.2, half_life=None))
+    revision = state_fact(subject(known), fact(confidence=0.2, half_life=None))
     assert revision.stands == replace(
         known, confidence=0.2, half_life=None, verified_at=NOW, verified_by="alice", superseded_by=None
     )
     assert revision.changed == (revision.stands,)
 
 
-def test_what_another_source_says_too_is_confirmed_and_keeps_its_source() -> None:
+def test_a_second_source_confirms_a_fact_and_its_source_stays() -> None:
     known = fact(confidence=0.9, half_life=2 * DAY, created_at=NOW - 4 * DAY)
-    revision = say(subject(known), fact(source="bob", confidence=0.3, half_life=DAY))
+    revision = state_fact(subject(known), fact(source="bob", confidence=0.3, half_life=DAY))
     assert revision.stands == replace(known, confidence=0.3, verified_at=NOW, verified_by="bob")
 
 
 def test_another_source_that_is_less_sure_changes_nothing() -> None:
     known = fact(confidence=0.9, created_at=NOW)
-    revision = say(subject(known), fact(source="bob", confidence=0.89))
+    revision = state_fact(subject(known), fact(source="bob", confidence=0.89))
     assert (revision.stands, revision.changed) == (known, ())
 
 
@@ -151,14 +151,14 @@ def test_another_source_never_makes_a_fact_weaker(  # noqa: PLR0917 - six things
 ) -> None:
     known = fact(confidence=confidence, half_life=half_life, created_at=NOW)
     said = fact(source="bob", confidence=other_confidence, half_life=other_half_life)
-    after = say(subject(known, at=NOW + age), said).stands
+    after = state_fact(subject(known, at=NOW + age), said).stands
     at = NOW + age + later
     assert effective_confidence(after, at) >= effective_confidence(known, at) * (1 - 1e-9)
 
 
 def test_another_value_of_the_same_source_supersedes() -> None:
     known, other = fact("tea", created_at=NOW - DAY), fact("water", "bob", created_at=NOW)
-    revision = say(subject(known, other), fact("coffee"))
+    revision = state_fact(subject(known, other), fact("coffee"))
     assert revision.stands.value == "coffee"
     assert revision.changed == (revision.stands, replace(known, superseded_by=revision.stands.id))
 
@@ -166,25 +166,25 @@ def test_another_value_of_the_same_source_supersedes() -> None:
 def test_a_source_that_comes_round_gives_up_what_it_said() -> None:
     """Alice said tea and bob coffee; now alice says coffee too."""
     tea, coffee = fact("tea", created_at=NOW - DAY), fact("coffee", "bob", created_at=NOW - DAY)
-    revision = say(subject(tea, coffee), fact("coffee", "alice"))
+    revision = state_fact(subject(tea, coffee), fact("coffee", "alice"))
     assert revision.stands.id == coffee.id
     assert {changed.id: changed.superseded_by for changed in revision.changed} == {coffee.id: None, tea.id: coffee.id}
 
 
 def test_one_and_true_are_not_the_same_value() -> None:
-    assert len(say(subject(fact(1, created_at=NOW)), fact(value=True, source="bob")).changed) == 1
-    assert say(subject(fact(1, created_at=NOW)), fact(value=True, source="bob")).stands.value is True
+    assert len(state_fact(subject(fact(1, created_at=NOW)), fact(value=True, source="bob")).changed) == 1
+    assert state_fact(subject(fact(1, created_at=NOW)), fact(value=True, source="bob")).stands.value is True
 
 
 def test_what_was_stored_by_a_call_whose_answer_was_lost_is_not_stored_again() -> None:
     stored = fact(created_at=NOW - DAY, superseded_by="another")
-    assert say(subject(stored), replace(stored, superseded_by=None)).changed == ()
+    assert state_fact(subject(stored), replace(stored, superseded_by=None)).changed == ()
 
 
 def test_a_source_is_never_younger_than_what_it_said_later() -> None:
     """The clock was set back, or two facts are of one moment: their order stays."""
     known = fact("tea", created_at=NOW + DAY)
-    stands = say(subject(known), fact("coffee")).stands
+    stands = state_fact(subject(known), fact("coffee")).stands
     assert stands.created_at is not None
     assert stands.created_at > NOW + DAY
 
@@ -233,7 +233,7 @@ def live_through(life: list[tuple[object, ...]], store: Store | None = None) -> 
     for happening in life:
         match happening:
             case ("say", value, str(source), float(confidence)):
-                store.write(say(store.seen(), fact(value, source, confidence=confidence, half_life=DAY)).changed)
+                store.write(state_fact(store.seen(), fact(value, source, confidence=confidence, half_life=DAY)).changed)
             case ("verify", int(index)) if store.facts:
                 chosen = list(store.facts.values())[index % len(store.facts)]
                 store.write(verify(store.seen(), chosen, "dave").changed)

@@ -20,7 +20,7 @@ from holdfast.cli.confirmation import ask
 from holdfast.cli.json_input import read_value
 from holdfast.cli.options import AsJson, AsText, By, DatabaseUrl, Yes
 from holdfast.cli.store_session import command, opened, user
-from holdfast.cli.terminal import print_json, say, table
+from holdfast.cli.terminal import print_json, print_message, table
 from holdfast.service.forms import fact_form
 
 
@@ -47,9 +47,9 @@ async def store(
         fact = await memory.store(entity, attribute, read, confidence=confidence, source=who, half_life=span)
         contested = any(one.attribute == attribute for one in await memory.conflicts(entity))
     print_fact(fact, as_json=as_json)
-    say(f"stored {sentence(fact)}")
+    print_message(f"stored {sentence(fact)}")
     if contested:
-        say("other sources say something else: see `holdfast memory conflicts`")
+        print_message("other sources say something else: see `holdfast memory conflicts`")
 
 
 @command
@@ -69,7 +69,7 @@ async def relate(
     async with opened(database_url) as service:
         fact = await service.memory.relate(entity, relation, other, confidence=confidence, source=who, half_life=span)
     print_fact(fact, as_json=as_json)
-    say(f"stored {sentence(fact)}")
+    print_message(f"stored {sentence(fact)}")
 
 
 @command
@@ -82,7 +82,7 @@ async def verify(fact: FactId, *, by: By = None, as_json: AsJson = False, databa
     async with opened(database_url) as service:
         verified = await service.memory.verify(await service.fact_id(fact), by=who)
     print_fact(verified, as_json=as_json)
-    say(f"{who} vouches for {sentence(verified)}")
+    print_message(f"{who} vouches for {sentence(verified)}")
 
 
 @command
@@ -94,4 +94,4 @@ async def forget(fact: FactId, *, yes: Yes = False, as_json: AsJson = False, dat
         await service.memory.forget(found.id)
     if as_json:
         print_json(fact_form(found))
-    say(f"forgot {sentence(found)}")
+    print_message(f"forgot {sentence(found)}")

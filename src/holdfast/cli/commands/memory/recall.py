@@ -11,7 +11,7 @@ from holdfast.cli.commands.memory.view import COLUMNS, FLEXIBLE, print_facts, ro
 from holdfast.cli.options import AsJson, DatabaseUrl, Limit
 from holdfast.cli.render.words import safe
 from holdfast.cli.store_session import command, opened
-from holdfast.cli.terminal import print_json, print_table, say
+from holdfast.cli.terminal import print_json, print_message, print_table
 from holdfast.service.forms import fact_form, listed
 from holdfast.service.identify import short
 
@@ -87,4 +87,4 @@ async def conflicts(
         COLUMNS, [row(fact, now) for one in found for fact in one.facts], empty="all sources agree", flexible=FLEXIBLE
     )
     if found:
-        say("settle one with: holdfast memory verify ID")
+        print_message("settle one with: holdfast memory verify ID")

@@ -10,7 +10,7 @@ import typer
 
 from holdfast.cli.options import AsJson, DatabaseUrl
 from holdfast.cli.store_session import command, opened
-from holdfast.cli.terminal import print_json, say
+from holdfast.cli.terminal import print_json, print_message
 from holdfast.model.canonical import parse
 from holdfast.model.errors import InvalidValue
 from holdfast.model.limits import Limits
@@ -50,7 +50,7 @@ async def import_facts(
             raise InvalidValue(f"{file} is not what `holdfast memory export` prints: {error}") from error
     if as_json:
         print_json({"new": new})
-    say(f"{new} {'fact is' if new == 1 else 'facts are'} new here")
+    print_message(f"{new} {'fact is' if new == 1 else 'facts are'} new here")
 
 
 def _read(file: str) -> JsonValue:

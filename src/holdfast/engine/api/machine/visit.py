@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 from holdfast.engine.attempt.attempt import attempt_of
 from holdfast.engine.attempt.context import Context
-from holdfast.engine.attempt.defiance import UNWIND_WITHIN, Driven
 from holdfast.engine.attempt.exits import as_failure
 from holdfast.engine.attempt.journal import TRANSITION, ended_by, reopened
 from holdfast.engine.attempt.stop_reasons import Unwind
+from holdfast.engine.attempt.stuck_code import UNWIND_WITHIN, Driven
 from holdfast.engine.runtime import log
 from holdfast.engine.steps.waits import event_channel, pause_until
 from holdfast.model.canonical import canonical, parse, write
@@ -383,7 +383,7 @@ class Journey(Generic[D]):
             available_at=decision.at,
         )
         attempt.ending = True
-        await attempt.outbox.commit(*attempt.loose_ends(), *map(WriteStep, (*steps, waiting)), move)
+        await attempt.outbox.commit(*attempt.unfinished(), *map(WriteStep, (*steps, waiting)), move)
         attempt.over = True
         log.moved(attempt.task, move)
         attempt.services.note_due(decision.at)

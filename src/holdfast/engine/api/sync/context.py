@@ -58,7 +58,7 @@ class Blocked(Protocol):
     def is_stopped(self) -> bool:
         """Whether calls of ``ctx`` have no effect any more."""
 
-    def is_defied(self) -> bool:
+    def is_refused_too_often(self) -> bool:
         """Count a refused call of ``ctx``."""
 
 
@@ -380,7 +380,7 @@ class SyncContext:
         try:
             if self._is_abandoned:
                 if not self._blocked.is_stopped:  # otherwise it was counted when the call was made
-                    self._blocked.is_defied()
+                    self._blocked.is_refused_too_often()
                 raise Unwind  # the work of this thread is not used any more
             return self._crossing.wait(self._counted(call))
         finally:

@@ -52,7 +52,7 @@ from holdfast.model.records import Event
 from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
-from holdfast.process_fork import ForkedFree, Owner
+from holdfast.process_fork import ForkSafeLock, Owner
 from holdfast.redaction import without_password
 
 R = TypeVar("R")
@@ -65,7 +65,7 @@ class SyncHoldfast:
     def __init__(self, hold: AsyncHoldfast) -> None:
         """Each Holdfast creates one: all of its blocks share one loop."""
         self._hold = hold
-        self._gate = ForkedFree()
+        self._gate = ForkSafeLock()
         self._depth = 0
         self._thread: LoopThread | None = None
         self._owner: Owner | None = None

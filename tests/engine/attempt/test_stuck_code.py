@@ -22,8 +22,8 @@ from holdfast import (
     TaskState,
 )
 from holdfast.engine.api.machine import visit
-from holdfast.engine.attempt.defiance import MANY_CALLS, STUCK, UNWIND_WITHIN, dead_end
 from holdfast.engine.attempt.journal import IGNORED_STOP
+from holdfast.engine.attempt.stuck_code import MANY_CALLS, STUCK, UNWIND_WITHIN, dead_end
 from holdfast.engine.worker import host
 from tests.engine.support import ended, pass_time, reaches, settle, steps_of, until
 
@@ -109,7 +109,7 @@ async def test_a_suspension_that_is_caught_three_times_is_poison(hold: Holdfast,
             await until(partial(_has_ignored, hold, handle, times))
             assert await ended(await hold.submit(innocent)) == 1
             await hold.emit("go")
-        with pytest.raises(TaskFailed, match=r"continued, 3 times, .*test_defiance.py:\d+ in .*`except Exception:`"):
+        with pytest.raises(TaskFailed, match=r"continued, 3 times, .*test_stuck_code.py:\d+ in .*`except Exception:`"):
             await ended(handle)
         error = (await handle.task()).error
         assert isinstance(error, dict)
@@ -149,7 +149,7 @@ async def test_a_cancel_that_is_caught_is_recorded_all_the_same(
         await pass_time(clock, UNWIND_WITHIN + 10.0, by=5.0)
         await reaches(handle, CANCELLED)
     assert "its code was stopped, but" in caplog.text  # caught the signal, or has not ended yet
-    assert "at test_defiance.py" in caplog.text
+    assert "at test_stuck_code.py" in caplog.text
 
 
 async def test_a_once_call_that_catches_its_cancel_is_in_doubt(still: Holdfast, clock: ManualClock) -> None:
@@ -214,7 +214,7 @@ async def test_a_states_timeout_that_is_caught_fails_the_visit(
 
 
 async def test_a_worker_leaves_code_that_does_not_stop(quick: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "LAST_WORDS", 0.05)
+    monkeypatch.setattr(host, "HAND_BACK_TIMEOUT", 0.05)
     begun = asyncio.Event()
     slow = quick.task(name="slow")(asleep)
     deaf = quick.task(name="deaf")(steps)
@@ -263,7 +263,7 @@ async def test_a_branch_that_outlives_its_task_does_not_spin(quick: Holdfast, ca
         assert await ended(await quick.submit(work)) == "done"
         await until(lambda: all(branch.done() for branch in branches))
     assert calls <= 2 * MANY_CALLS + 10
-    assert "went on calling ctx after its end at test_defiance.py" in caplog.text
+    assert "went on calling ctx after its end at test_stuck_code.py" in caplog.text
 
 
 async def test_a_saga_is_not_held_up_by_code_that_catches_everything(still: Holdfast, clock: ManualClock) -> None:

@@ -1,4 +1,4 @@
-"""Kinship: a parent restarts its ended children; and a task keeps its form of keys over all its rounds."""
+"""Children: a parent restarts its ended children; and a task keeps its form of keys over all its rounds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def family(store: StateStore, end: Move = COMPLETE, **options: Any) -> tup
     return parent, await stored(store, "child")
 
 
-class KinshipContract(ContractBase):
+class ChildrenContract(ContractBase):
     """ReopenChild: when it applies, what it changes, and what it keeps."""
 
     @pytest.mark.parametrize("state", sorted(TERMINAL), ids=str)

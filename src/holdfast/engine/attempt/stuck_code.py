@@ -18,7 +18,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.runtime.where import current_task
-from holdfast.model.failure import is_theirs, named_place
+from holdfast.model.failure import is_user_code, named_place
 from holdfast.redaction import make_logger
 
 R = TypeVar("R")
@@ -92,7 +92,7 @@ class Driven(Generic[R]):
             self.code.close()
 
     def _leave(self) -> NoReturn:
-        keep_for_ever(self.code)
+        keep_forever(self.code)
         raise SetAside
 
     @property
@@ -100,7 +100,7 @@ class Driven(Generic[R]):
         """The line of the user's code at which it waits; empty if unknown."""
         found = ""
         for frame in _frames(self.code):
-            if is_theirs(frame.f_code.co_filename):
+            if is_user_code(frame.f_code.co_filename):
                 found = named_place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return found
 
@@ -128,7 +128,7 @@ def calling_line() -> str:
     """Return the line of the user's code that makes the current call."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way
     while frame is not None:
-        if is_theirs(frame.f_code.co_filename):
+        if is_user_code(frame.f_code.co_filename):
             return named_place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return ""
@@ -162,7 +162,7 @@ def _end_without_code(task: asyncio.Task[Any]) -> None:
     The task's own ``cancel`` would only resume the code once more. The ``cancel`` of a plain future ends the task.
     """
     if not task.done():
-        keep_for_ever(task.get_coro())
+        keep_forever(task.get_coro())
         asyncio.Future.cancel(task)
 
 
@@ -180,7 +180,7 @@ def block_thread(what: str) -> NoReturn:
         threading.Event().wait()
 
 
-def keep_for_ever(code: object) -> None:
+def keep_forever(code: object) -> None:
     """Keep a coroutine from ever being destroyed: Python would close it, and its code would catch that too.
 
     That is also true at the end of the process, when the modules that the code calls are already gone.

@@ -35,7 +35,7 @@ from holdfast.testing.trace import Recorder
 
 T = TypeVar("T")
 
-LAST_BREATH = 1.0
+KILL_TIMEOUT = 1.0
 """Real seconds for the code of a killed attempt to end, if it catches its cancellation."""
 
 
@@ -55,7 +55,7 @@ class WatchedAttempt(Attempt):
 
     __slots__ = ("_host", "stage")
 
-    def __init__(self, host: MortalHost, stage: Stage, *args: Any) -> None:  # noqa: ANN401 - Attempt's own
+    def __init__(self, host: KillableHost, stage: Stage, *args: Any) -> None:  # noqa: ANN401 - Attempt's own
         """``args`` are those of every attempt."""
         super().__init__(*args)
         self._host = host
@@ -89,7 +89,7 @@ class WatchedAttempt(Attempt):
 
     def die_if_planned(self, moment: Moment) -> None:
         """Kill the worker, and with it this attempt, if this is the planned moment."""
-        if self.stage.plan.strikes(moment):
+        if self.stage.plan.happens_at(moment):
             self._host.kill()
             raise Unwind
 
@@ -161,7 +161,7 @@ class WatchedOutbox(Outbox):
         return value
 
 
-class MortalHost(Host):
+class KillableHost(Host):
     """Runs watched attempts, and can be killed."""
 
     def __init__(self, stage: Stage, services: Services, **options: Any) -> None:  # noqa: ANN401 - Host's own
@@ -202,17 +202,17 @@ class MortalHost(Host):
         if not self.is_dead:
             await super().stop(grace)
         elif self._killed:
-            await asyncio.wait(self._killed, timeout=LAST_BREATH)
+            await asyncio.wait(self._killed, timeout=KILL_TIMEOUT)
 
 
-class MortalWorker(Worker):
+class KillableWorker(Worker):
     """A worker that can be killed."""
 
     def __init__(self, stage: Stage, services: Services, *, lease: float, label: str, **options: Any) -> None:  # noqa: ANN401
         """``options`` are those of every worker."""
         super().__init__(services, lease=lease, label=label, **options)
         self._stage = stage
-        self._mortal_host = MortalHost(
+        self._killable_host = KillableHost(
             stage,
             services,
             lease=lease,
@@ -221,22 +221,22 @@ class MortalWorker(Worker):
             on_free=self._freed,
             slots=self._concurrency,
         )
-        self._mortal_host.on_death = self._claim_no_more
-        self._host = self._mortal_host
+        self._killable_host.on_death = self._claim_no_more
+        self._host = self._killable_host
 
     @property
     def is_busy(self) -> bool:
         """Whether it runs code that takes real time."""
-        return self._mortal_host.is_busy
+        return self._killable_host.is_busy
 
     @property
     def is_dead(self) -> bool:
         """Whether it was killed."""
-        return self._mortal_host.is_dead
+        return self._killable_host.is_dead
 
     def kill(self) -> None:
         """Die, as if the process had received SIGKILL."""
-        self._mortal_host.kill()
+        self._killable_host.kill()
 
     async def _sweep(self) -> None:
         with self._stage.pulse.asking():
@@ -251,7 +251,7 @@ class MortalWorker(Worker):
             self._work.cancel()
 
 
-class MortalCommitter(Committer):
+class KillableCommitter(Committer):
     """Sends the Commits of living workers. A Commit that a dead worker had not sent yet is lost."""
 
     def __init__(self, store: StateStore, stage: Stage) -> None:
@@ -259,10 +259,10 @@ class MortalCommitter(Committer):
         super().__init__(store)
         self._stage = stage
         self._store = store
-        self._send = self._send_for_the_living
+        self._send = self._send_for_live_workers
 
-    async def _send_for_the_living(self, commits: Sequence[Commit]) -> list[Verdict]:
-        lost = [self._is_of_the_dead(commit) for commit in commits]
+    async def _send_for_live_workers(self, commits: Sequence[Commit]) -> list[Verdict]:
+        lost = [self._is_from_dead_worker(commit) for commit in commits]
         living = [commit for commit, is_lost in zip(commits, lost, strict=True) if not is_lost]
         verdicts = iter(await self._store.commit(living) if living else [])
         return [
@@ -272,5 +272,5 @@ class MortalCommitter(Committer):
             for commit, is_lost in zip(commits, lost, strict=True)
         ]
 
-    def _is_of_the_dead(self, commit: Commit) -> bool:
+    def _is_from_dead_worker(self, commit: Commit) -> bool:
         return isinstance(commit.guard, Held) and commit.guard.owner in self._stage.dead

@@ -78,7 +78,7 @@ UNNAMEABLE = (*UNSEEKABLE, "", "x" * 201, "two\nlines")
 UNCOUNTABLE = (1.5, True, "1", None, 1 << 60)
 LIMITS = (0, -1, 10_001, 1.5, None)
 PLURALS = ("task", None, 7, ["a\0b"], [7])
-NO_FACT = MemoryFact(id="new", entity="e", attribute="a", value=1)
+ANY_FACT = MemoryFact(id="new", entity="e", attribute="a", value=1)
 
 BAD_CLAIMS: tuple[dict[str, Any], ...] = (
     {"worker_id": "a\0b"},
@@ -103,7 +103,7 @@ BAD: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("emit.channel", "emit.key", "queued.queue", "media_type"), UNNAMEABLE),
     **dict.fromkeys(("after", "of_round", "key_form"), UNCOUNTABLE),
     **dict.fromkeys(("find.after", "queued.after"), ("", "no cursor", "\ud800", 7)),
-    "recall.after": (NO_FACT,),
+    "recall.after": (ANY_FACT,),
     "limit": LIMITS,
     **dict.fromkeys(("task_ids", "also"), PLURALS),
     "states": (["armed", "open"],),
@@ -169,7 +169,7 @@ GOOD: dict[str, dict[str, Any]] = {
 WITHOUT_ARGUMENTS = {"summary", "queues", "workers", "vitals"}
 
 
-class DoorsContract(ContractBase):
+class BadInputContract(ContractBase):
     """Bad input to every method."""
 
     async def test_what_cannot_be_sent(self, store: StateStore) -> None:

@@ -1,4 +1,4 @@
-"""Crew: the sandbox's one worker. It is replaced when it dies, and stopped while there is no work."""
+"""SandboxWorker: the sandbox's one worker. It is replaced when it dies, and stopped while there is no work."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Swept, WorkerState
-from holdfast.testing.mortal import MortalWorker, Stage
+from holdfast.testing.killable import KillableWorker, Stage
 
 
-class Escort(Protocol):
+class RunInTime(Protocol):
     """Awaits something while time moves: stopping a worker may itself wait for the clock."""
 
     async def __call__(self, work: Coroutine[Any, Any, None]) -> None:
@@ -21,7 +21,7 @@ class Escort(Protocol):
         ...
 
 
-class Crew:
+class SandboxWorker:
     """Keeps one worker running, or none."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Crew:
         self._queues = queues
         self._concurrency = concurrency
         self._lease = lease
-        self._worker: MortalWorker | None = None
+        self._worker: KillableWorker | None = None
 
     @property
     def is_at_work(self) -> bool:
@@ -73,7 +73,7 @@ class Crew:
         """Start a new worker; clean up after a dead one."""
         if self._worker is not None:
             await self._worker.stop(grace=0.0)
-        self._worker = MortalWorker(
+        self._worker = KillableWorker(
             self._stage,
             self._hold.services,
             queues=self._queues,
@@ -84,11 +84,11 @@ class Crew:
         )
         await self._worker.__aenter__()
 
-    async def rest(self, escort: Escort) -> None:
+    async def rest(self, run_in_time: RunInTime) -> None:
         """Stop the worker; its tasks are handed back."""
         worker, self._worker = self._worker, None
         if worker is not None:
-            await escort(worker.stop(grace=0.0))
+            await run_in_time(worker.stop(grace=0.0))
 
     async def look_ahead(self) -> datetime | None:
         """Return when the store has its next work: now, later, or None for never. Only while no worker runs."""
