@@ -4,7 +4,7 @@
     python scripts/diagrams.py --check    fails if a diagram is not up to date
 
 The states and moves of a task and of an effect come from the tables that the code itself uses. Only the place of each
-state on the page, and the two sequences, are written here.
+state on the page, the two sequences and the layers are written here.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ ROOT = Path(__file__).parent.parent
 COMMAND = "python scripts/diagrams.py"
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2430; text-anchor: middle; }
-  .small { font-size: 11px; fill: #4a5264; paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
+  .small { font-size: 12px; fill: #4a5264; paint-order: stroke; stroke: #ffffff; stroke-width: 3px; }
   .box { fill: #eef2fb; stroke: #5b6b92; stroke-width: 1.4; }
   .end { fill: #e6f2ea; stroke: #4d7d5f; }
+  .bad { fill: #fbe9e7; stroke: #a8584c; }
+  .left { text-anchor: start; } .name { font-weight: 600; }
   .edge { fill: none; stroke: #5b6b92; stroke-width: 1.3; marker-end: url(#tip); }
   .life { stroke: #9aa5bf; stroke-dasharray: 4 4; }
   .note { fill: #fdf4dd; stroke: #b8963e; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6e9f2; } .small { fill: #b4bccf; stroke: #14171f; }
     .box { fill: #262d40; stroke: #8fa1cf; } .end { fill: #20372a; stroke: #7fb895; }
+    .bad { fill: #43241f; stroke: #d08a7e; }
     .edge { stroke: #8fa1cf; } .note { fill: #3b3220; stroke: #d1b15e; }
   }
 """
@@ -55,7 +58,7 @@ TASK_BENDS = {
     ("running", "pending"): 44.0,
     ("review", "pending"): 250.0,
     ("pending", "failed"): 190.0,
-    ("failed", "pending"): -290.0,
+    ("failed", "pending"): -350.0,
     ("review", "waiting"): 46.0,
     ("running", "waiting"): -10.0,
 }
@@ -114,7 +117,7 @@ def effect_states() -> str:
     }
     places = {state.value: place for state, place in EFFECT_PLACES.items()}
     caption = "An unknown outcome is in_doubt until reconcile or a person decides. Late evidence reopens a decision."
-    return _states(places, moves, EFFECT_BENDS, {"done", "compensated", "abandoned"}, caption)
+    return _states(places, moves, EFFECT_BENDS, EFFECT_ENDS, caption)
 
 
 def step_commit() -> str:
@@ -154,14 +157,44 @@ def take_over() -> str:
     )
 
 
-TERMINAL_NAMES = {state.value for state in TERMINAL}
+LAYERS = [
+    ("cli", "the command: output for people and scripts"),
+    ("web", "the HTTP server, and who may use it"),
+    ("mcp, integrations", "protocols, and other frameworks"),
+    ("service", "what can be read and changed, for every front end"),
+    ("agent", "the loop, tools, models, context, who must approve"),
+    ("engine", "submit, workers, journal, leases, timers, effects"),
+    ("settings", "environment variables, holdfast.toml, defaults"),
+    ("store, effects", "one contract, four stores; tools that can check what happened"),
+    ("process_fork", "keeps a forked process from using its parent's objects"),
+    ("model", "pure data and pure decisions: no I/O, no clock"),
+    ("redaction", "the known credentials, and their replacement"),
+]
+"""From the front ends to what all others use. ``make check`` refuses an import that goes up."""
+
+
+def layers() -> str:
+    """Draw the packages from top to bottom: each may import those below it."""
+    parts = []
+    for number, (name, text) in enumerate(LAYERS):
+        y = 10 + 36 * number
+        parts.append(
+            f'<rect class="box" x="10" y="{y}" width="620" height="30" rx="7"/>'
+            f'<text class="left name" x="24" y="{y + 19.5}">{escape(name)}</text>'
+            f'<text class="left" x="170" y="{y + 19.5}">{escape(text)}</text>'
+        )
+    return _svg(640, 14 + 36 * len(LAYERS), parts)
+
+
+TERMINAL_NAMES = {state.value: "bad" if state is TaskState.FAILED else "end" for state in TERMINAL}
+EFFECT_ENDS = {"done": "end", "compensated": "end", "abandoned": "bad"}
 
 
 def _states(
     places: Mapping[str, tuple[float, float]],
     moves: Mapping[tuple[str, str], str],
     bends: Mapping[tuple[str, str], float],
-    ends: set[str],
+    ends: Mapping[str, str],
     caption: str,
 ) -> str:
     parts: list[str] = []
@@ -169,13 +202,13 @@ def _states(
         bend = bends.get((source, target), 26.0 if (target, source) in moves else 0.0)
         parts += _edge(places[source], places[target], meaning, bend)
     for name, (x, y) in places.items():
-        kind = "box end" if name in ends else "box"
+        kind = f"box {ends[name]}" if name in ends else "box"
         parts.append(
             f'<rect class="{kind}" x="{x - WIDTH / 2:g}" y="{y - HEIGHT / 2:g}" width="{WIDTH:g}" '
             f'height="{HEIGHT:g}" rx="9"/><text x="{x:g}" y="{y + 4.5:g}">{escape(name)}</text>'
         )
     width = max(x for x, _ in places.values()) + WIDTH + 20
-    height = max(y for _, y in places.values()) + HEIGHT + 44
+    height = max(y for _, y in places.values()) + HEIGHT + 60
     parts.append(f'<text class="small" x="{width / 2:g}" y="{height - 14:g}">{escape(caption)}</text>')
     return _svg(width, height, parts)
 
@@ -255,7 +288,8 @@ def diagrams() -> dict[Path, str]:
     """Return the expected content of each file."""
     folder = ROOT / "docs/diagrams"
     drawn = {"task-life": task_life(), "effect-states": effect_states(), "step-commit": step_commit()}
-    return {folder / f"{name}.svg": text for name, text in (drawn | {"take-over": take_over()}).items()}
+    drawn |= {"take-over": take_over(), "layers": layers()}
+    return {folder / f"{name}.svg": text for name, text in drawn.items()}
 
 
 def main(arguments: Sequence[str]) -> int:
