@@ -166,6 +166,11 @@ class PostgresServer:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def data(self) -> Path:
+        """The folder with its data."""
+        return self._data
+
+    @property
     def pid(self) -> int:
         """The postmaster: freeze it, kill it, count its children."""
         if self._process is None:

@@ -122,6 +122,7 @@ EXPORTED = {
     "Reached",
     "ReadOnlyStore",
     "Rejected",
+    "RowDamaged",
     "Reply",
     "Request",
     "Resumed",

@@ -26,6 +26,7 @@
     ├── JournalMismatch               the code no longer fits what the journal recorded
     ├── StoreError                    a problem of the database, not of the caller
     │   ├── StoreUnavailable          unreachable, or the connection was lost
+    │   │   └── RowDamaged            some stored rows cannot be read or written; others can
     │   ├── StoreBusy                 another process holds the store
     │   ├── StoreDamaged              the data is not what was written
     │   ├── NotAStore                 the file or directory is something else
@@ -252,9 +253,18 @@ class JournalMismatch(HoldfastError):
 class StoreError(HoldfastError):
     """A problem of the database, not of the caller's input."""
 
+    refuses_statement = False
+    """The database answered, and refused this very statement. A row that the statement touches may be the cause."""
+
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached, or the connection was lost. A write that was under way may have happened."""
+
+
+class RowDamaged(StoreUnavailable):
+    """The database finds that some of its rows are damaged. Others can be read and written. Nothing was written."""
+
+    refuses_statement = True
 
 
 class StoreBusy(StoreError):

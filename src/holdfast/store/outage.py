@@ -71,6 +71,23 @@ class Outage:
         self._failing.discard(who)
 
 
+class Reminder:
+    """Says when it is time to log again that something still fails."""
+
+    def __init__(self) -> None:
+        """The first line has just been logged."""
+        self._said = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next line is due. If so, it counts as logged."""
+        now = time.monotonic()
+        if now - self._said <= REMIND_AFTER:
+            return False
+        self._said = now
+        return True
+
+
 class Streak:
     """The failures in a row of one activity. The first is logged, and the pauses between them grow."""
 

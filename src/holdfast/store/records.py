@@ -51,20 +51,32 @@ def payload_or_none(value: JsonValue) -> bytes | None:
     return None if value is None else canonical(value)
 
 
-def value_or_none(body: bytes | None) -> JsonValue:
-    """Return the value of stored bytes, or None where there are none."""
-    return None if body is None else parse(body)
-
-
 def value_or_trouble(body: bytes | None, name: str) -> JsonValue:
     """Return the value of stored bytes; words that say so if they cannot be read.
 
-    One such row must not keep anybody from the rows beside it: a claim, or a list, has many of them.
+    One such row must not prevent the rows beside it from being read: a claim, or a list, has many of them.
     """
     try:
         return None if body is None else parse(body, name=name)
     except CodecError as error:
         return Unreadable(f"cannot be read: {error}")
+
+
+UNKNOWN_DECIDERS = ("(cannot be read)",)
+"""The deciders of an approval whose deciders cannot be read. An empty tuple would allow every name."""
+
+
+def deciders_of(stored: Any) -> tuple[str, ...]:
+    """Return the deciders of an approval: an array where the database has arrays, JSON where it has none."""
+    if isinstance(stored, bytes):
+        stored = value_or_trouble(stored, "deciders")
+    return UNKNOWN_DECIDERS if isinstance(stored, Unreadable) else tuple(stored)
+
+
+def details_of(stored: bytes) -> dict[str, Any]:
+    """Return the details of a worker; none if they cannot be read."""
+    details = value_or_trouble(stored, "worker details")
+    return details if isinstance(details, dict) else {}
 
 
 class Records:
@@ -308,12 +320,11 @@ class Records:
             arguments_hash=arguments_hash,
             policy=policy,
             requested_by=requested_by,
-            # An array where the database has arrays, JSON where it has none.
-            deciders=tuple(parse(deciders) if isinstance(deciders, bytes) else deciders),
+            deciders=deciders_of(deciders),
             expires_at=moment(expires_at),
             default=ApprovalState(fallback),
             state=ApprovalState(state),
-            answer=value_or_none(answer),
+            answer=value_or_trouble(answer, "answer"),
             decided_by=decided_by,
             note=note,
             consumed_by=consumed_by,
@@ -381,7 +392,7 @@ class Records:
             lease=lease,
             state=WorkerState(state),
             claims=claims,
-            details=parse(details),
+            details=details_of(details),
             started_at=moment(started_at),
             seen_at=moment(seen_at),
         )
@@ -436,7 +447,7 @@ class Records:
             entity=entity,
             id=id,
             attribute=attribute,
-            value=parse(value),
+            value=value_or_trouble(value, "value"),
             confidence=confidence,
             source=source,
             created_at=moment(created_at),

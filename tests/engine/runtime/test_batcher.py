@@ -9,7 +9,7 @@ from holdfast import InvalidValue, StoreClosed, StoreUnavailable
 from holdfast.engine.runtime import batcher as batching
 from holdfast.engine.runtime.batcher import Batcher
 from holdfast.model.errors import StoreError
-from tests.engine.support import PATIENCE, settle
+from tests.engine.support import PATIENCE, settle, until
 
 
 class Door:
@@ -199,3 +199,54 @@ async def test_whoever_comes_while_it_ends_is_told_so_too(monkeypatch: pytest.Mo
     has_given_up.set()
     await asyncio.wait([closing, early, late], timeout=PATIENCE)
     assert [type(one.exception()) for one in (early, late)] == [StoreClosed, StoreClosed]
+
+
+def refusal() -> StoreError:
+    error = StoreError("refused")
+    error.refuses_statement = True
+    return error
+
+
+async def test_an_item_that_the_store_refuses_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if it comes first, or alone. What must not overtake it waits behind it; the rest does not."""
+    for crowd in (1, 3):
+        sent: list[str] = []
+        mended = asyncio.Event()
+
+        async def send(items: Sequence[str], sent: list[str] = sent, mended: asyncio.Event = mended) -> list[str]:
+            if any(item == "bad 1" for item in items) and not mended.is_set():
+                raise refusal()
+            sent.extend(items)
+            return [item.upper() for item in items]
+
+        class Lines(Batcher[str, str]):
+            def _line_of(self, item: str) -> object:
+                return item.split(maxsplit=1)[0]
+
+        batcher = Lines(send, most=4, patience=lambda *_: 0.0)
+        batcher.callers = crowd
+        bad = [asyncio.create_task(batcher.put(item)) for item in ("bad 1", "bad 2")]
+        good = [asyncio.create_task(batcher.put(f"good{number}")) for number in range(6)]
+        assert await asyncio.wait_for(asyncio.gather(*good), PATIENCE) == [f"GOOD{number}" for number in range(6)]
+        late = asyncio.create_task(batcher.put("bad 3"))
+        await settle()
+        assert not any(one.done() for one in (*bad, late))
+        mended.set()
+        assert await asyncio.wait_for(asyncio.gather(*bad, late), PATIENCE) == ["BAD 1", "BAD 2", "BAD 3"]
+        assert [item for item in sent if item.startswith("bad")] == ["bad 1", "bad 2", "bad 3"]
+        assert caplog.text.count("str cannot be written: refused") == 1
+        caplog.clear()
+        await batcher.close()
+
+
+async def test_closing_answers_items_that_the_store_refuses() -> None:
+    async def send(_items: Sequence[int]) -> list[int]:
+        raise refusal()
+
+    batcher: Batcher[int, int] = Batcher(send, most=4, patience=lambda *_: 0.0)
+    batcher.callers = 3
+    waiting = [asyncio.create_task(batcher.put(number)) for number in range(3)]
+    await until(lambda: len(batcher._apart) == 3)
+    await batcher.close()
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreClosed] * 3

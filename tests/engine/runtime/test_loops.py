@@ -34,6 +34,7 @@ ENDS_BY_ITSELF = {
         "engine/runtime/batcher.py",
         "_flush",
     ): "hands each error to those who wait for that batch, and takes the next one",
+    ("engine/runtime/batcher.py", "_send_until_taken"): "tries again or hands the error to the caller",
     ("engine/runtime/threads.py", "_work"): "catches BaseException around every job",
     ("agent/text_stream.py", "_emit_now_and_then"): "catches whatever the store raises, and ends with the answer",
     ("mcp/watches.py", "_send"): "catches whatever the client's connection raises, and ends with the last word",

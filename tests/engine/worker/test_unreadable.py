@@ -1,5 +1,6 @@
 """A row that somebody edited by hand and that cannot be read: its task fails in words, and all others go on."""
 
+import asyncio
 from pathlib import Path
 
 import apsw
@@ -7,6 +8,7 @@ import pytest
 
 from holdfast import Context, Holdfast, Machine, Retry, StepFailed, TaskFailed, TaskState
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
+from holdfast.store.sqlite.connection import connect
 from tests.engine.support import ended, reaches
 
 EDITS = {
@@ -55,6 +57,52 @@ async def test_a_row_that_cannot_be_read_fails_its_task_alone(tmp_path: Path) ->
             assert await ended(neighbour) == 1
             assert len((await hold.store.find()).items) == 2
             assert (await hold.store.load(task_id)).steps
+
+
+HARMLESS = {
+    "UPDATE tasks SET created_at = 1 << 62 WHERE name = 'work'",
+    "UPDATE tasks SET deadline = 1 << 62, rank = -(1 << 62) WHERE name = 'work'",
+    "UPDATE tasks SET priority = 1 << 62 WHERE name = 'work'",
+    "UPDATE approvals SET expires_at = 1 << 62",
+    "UPDATE approvals SET answer = x'7b6261'",
+    "UPDATE approvals SET deciders = x'7b6261'",
+    "UPDATE workers SET details = x'7b6261'",
+    "UPDATE workers SET seen_at = 1 << 62, started_at = -(1 << 62)",
+    "UPDATE effects SET effect_id = 'junk'",
+    "UPDATE steps SET finished_at = 1 << 62",
+}
+"""Edits that once stopped the claims or the sweeps of every worker, or left the task running for ever."""
+
+
+async def test_an_edited_row_stops_no_worker_and_leaves_no_task_hanging(tmp_path: Path) -> None:
+    for number, edit in enumerate(sorted(HARMLESS)):
+        path = tmp_path / f"{number}.db"
+        hold = Holdfast(f"sqlite:///{path}")
+
+        @hold.task
+        async def work(ctx: Context) -> int:
+            await ctx.step("pay", one, effect="once")
+            await asyncio.gather(ctx.wait_event("go"), ctx.ask("sure?", expires=3600), return_exceptions=True)
+            return 1
+
+        @hold.task
+        async def other(ctx: Context) -> int:
+            return await ctx.step("good", one)
+
+        async with hold, hold.worker(grace=0.0):
+            task_id = (handle := await hold.submit(work)).id
+            await reaches(handle, TaskState.WAITING)
+        connection = connect(str(path), durable=False)
+        connection.execute(edit)
+        assert connection.changes(), edit
+        connection.close()
+        async with hold, hold.worker(grace=0.0):
+            neighbour = await hold.submit(other)
+            await hold.emit("go")
+            assert await ended(neighbour) == 1, edit
+            await reaches(hold.handle(task_id), TaskState.WAITING, TaskState.FAILED)
+            assert len((await hold.store.find()).items) == 2, edit
+            assert await hold.store.workers(), edit
 
 
 async def test_a_retry_of_a_state_that_is_refused_is_the_tasks_failure(

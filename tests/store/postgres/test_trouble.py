@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -11,12 +12,12 @@ import psycopg
 import pytest
 from psycopg import errors as sqlstates
 
-from holdfast import Context, Holdfast, NewTask, ReadOnlyStore, Retry, StoreUnavailable
+from holdfast import Context, Holdfast, NewTask, ReadOnlyStore, Retry, StoreUnavailable, TaskState
 from holdfast.model.worker import Claim, NewWorker, Swept, WorkerState
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.errors import is_lost, is_refused, leaves_usable, translate, was_undone
-from tests.engine.support import until
-from tests.postgres_server import PostgresServer
+from tests.engine.support import reaches, until
+from tests.postgres_server import PostgresServer, start_postgres
 from tests.store.postgres.support import claimed, execute
 
 TROUBLE = ("53100", "53200", "53300", "57014", "58030", "58P01", "XX000", "XX001", "XX002", "40P01", "40001", "55P03")
@@ -111,7 +112,107 @@ async def test_a_task_waits_for_a_server_in_trouble(
         assert await handle.result(timeout=60) == 3
         await until(lambda: "the store can be used again" in caplog.text)
         await shop.check()
-    assert [record.message for record in caplog.records if record.levelno > logging.WARNING] == []
+    # Damage may concern one row only, so that it is logged as the task's.
+    [line] = [record.message for record in caplog.records if record.levelno > logging.WARNING]
+    assert f"task {handle.id} cannot be written" in line
+    assert "no waiting mends" in line
+
+
+async def test_a_row_that_cannot_be_written_holds_up_no_other_task(
+    postgres18: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its Commits are tried again alone, until somebody has repaired the row; nothing fails, and nothing is undone."""
+    for state in ("XX001", "XX000", "P0001"):
+        caplog.clear()
+        url = postgres18.create_database()
+        hold = Holdfast(url, retry_for=0)
+        go = asyncio.Event()
+
+        @hold.task
+        async def work(ctx: Context, name: str, go: asyncio.Event = go) -> str:
+            await ctx.step("wait", go.wait)
+            await ctx.step("write", lambda: name)
+            await ctx.step("more", lambda: name)
+            return name
+
+        async with hold, hold.worker(concurrency=8), connected(url) as admin:
+            damaged, *others = [await hold.submit(work, name) for name in ("damaged", "a", "b", "c")]
+            await admin.execute(
+                "CREATE FUNCTION public.trouble() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                f"IF NEW.task_id = '{damaged.id}' AND NEW.key = 'write' THEN "
+                f"RAISE EXCEPTION 'trouble' USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$".encode()
+            )
+            await admin.execute(
+                "CREATE TRIGGER trouble BEFORE INSERT OR UPDATE ON holdfast.steps"
+                " FOR EACH ROW EXECUTE FUNCTION public.trouble()"
+            )
+            go.set()
+            assert [await other.result(timeout=60) for other in others] == ["a", "b", "c"]
+            await until(lambda: f"task {damaged.id} cannot be written" in caplog.text)  # noqa: B023 - it is awaited here
+            late = await hold.submit(work, "late")
+            assert await late.result(timeout=60) == "late"
+            task = await damaged.task()
+            assert (task.state, task.attempts) == (TaskState.RUNNING, 0), state
+            await admin.execute("DROP TRIGGER trouble ON holdfast.steps")
+            assert await damaged.result(timeout=60) == "damaged"
+            assert f"task {damaged.id} was written" in caplog.text
+
+
+async def test_a_damaged_row_fails_its_task_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages of the large values are lost: neither the input of one task nor the journal of another can be read."""
+    monkeypatch.setattr("holdfast.engine.worker.host.LOOK_FOR_STRAYS_EVERY", 1)
+    with start_postgres(18) as server:
+        url = server.create_database()
+        hold = Holdfast(url)
+
+        @hold.task
+        async def work(ctx: Context, name: str) -> int:
+            await ctx.step("large", lambda: "".join(random.Random(1).choices("abcdefgh", k=300_000)))
+            if name == "waits":
+                await ctx.wait_event("go")
+            return len(name)
+
+        large = "".join(random.Random(2).choices("abcdefgh", k=300_000))
+        async with hold:
+            async with hold.worker():
+                waits = await hold.submit(work, "waits")
+                await reaches(waits, TaskState.WAITING)
+            new = await hold.submit(work, large)
+        lose_large_values(server, url, "holdfast.inputs", "holdfast.steps")
+        async with hold, hold.worker(lease=2.0):
+            neighbour = await hold.submit(work, "small")
+            await hold.emit("go")
+            assert await neighbour.result(timeout=60) == 5
+            await reaches(hold.handle(waits.id), TaskState.FAILED)
+            async with connected(url) as admin:
+
+                async def is_failed() -> bool:  # its input cannot be read: neither can the task as a whole
+                    found = await admin.execute("SELECT state FROM holdfast.tasks WHERE id = %s", (new.id,))
+                    return await found.fetchone() == ("failed",)
+
+                await until(is_failed)
+            for damaged in (waits, new):
+                assert f"task {damaged.id}: what is stored of it cannot be read" in caplog.text
+
+
+def lose_large_values(server: PostgresServer, url: str, *tables: str) -> None:
+    """Empty the files of the large values of these tables, as a broken disk may."""
+    with psycopg.connect(url) as connection:
+        files = [
+            row[0]
+            for table in tables
+            for row in connection.execute(
+                "SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = %s::regclass", (table,)
+            )
+        ]
+        connection.execute("CHECKPOINT")
+    server.stop()
+    for file in files:
+        path = server.data / str(file)
+        path.write_bytes(bytes(path.stat().st_size))
+    server.start()
 
 
 async def tries(admin: psycopg.AsyncConnection[tuple[object, ...]]) -> int:

@@ -36,14 +36,14 @@ from holdfast.engine.manage.past_state import EMPTY
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarm
 from holdfast.engine.runtime.services import Services
-from holdfast.engine.runtime.store_retry import OUTAGE, call_store
+from holdfast.engine.runtime.store_retry import OUTAGE, PERMANENT_ERRORS, call_store
 from holdfast.engine.runtime.where import current_task
 from holdfast.engine.steps.children import EarlierChildren
 from holdfast.engine.worker.lease import LeaseClock
 from holdfast.engine.worker.slots import Slots
 from holdfast.model.budget import Meter
 from holdfast.model.effect import Effect, Evidence
-from holdfast.model.errors import HoldfastError, JournalMismatch
+from holdfast.model.errors import HoldfastError, InvalidValue, JournalMismatch, RowDamaged
 from holdfast.model.operations import Move, Operation, Rest, ShareWorker
 from holdfast.model.queries import Loaded
 from holdfast.model.step import Step
@@ -154,7 +154,9 @@ class Attempt:
         OUTAGE.set(self.services.store.outage)
         try:
             try:
-                await self._prepare()
+                if (unreadable := await self._prepare_or_explain()) is not None:
+                    await outcome.record_unreadable(self, unreadable)
+                    return
                 if self.undoing is not None and self.stopping is None:
                     with suppress(Unwind):  # stopped, or fenced
                         await self.code_run.drive(compensation.undo(self, self.undoing))
@@ -174,11 +176,25 @@ class Attempt:
             self._cancel_alarms()
             self.residence.clear()
 
+    async def _prepare_or_explain(self) -> Exception | None:
+        """Load the task. Return the error about what is stored, if it cannot be read; no waiting mends that."""
+        try:
+            await self._prepare()
+        except HoldfastError as error:
+            if not isinstance(error, InvalidValue | JournalMismatch | RowDamaged):
+                raise
+            return error
+        except Exception as error:  # noqa: BLE001 - whatever it is, this task alone must fail of it
+            return error
+        return None
+
     async def _prepare(self) -> None:
         if self.task.deaths:
             await self._log_claim()
         if not self.fresh:
-            loaded = await call_store(lambda: self.services.store.load(self.task.id))
+            loaded = await call_store(
+                lambda: self.services.store.load(self.task.id), permanent=(*PERMANENT_ERRORS, RowDamaged)
+            )
             self.task = loaded.task
             self.journal = await Journal.read(self.task.id, self.task.round, loaded.steps)
             self.loaded = loaded

@@ -9,6 +9,8 @@ from holdfast.model.operations import Move
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
 
+UNREADABLE = "what is stored of it cannot be read"
+
 DEADLINE_PASSED = "deadline passed"
 """The reason of a task that failed at its deadline."""
 
@@ -35,3 +37,9 @@ def cancelled(reason: str) -> Move:
 def handed_back(reason: str = "handed back") -> Move:
     """Let another worker or agent continue the task."""
     return Move(to=TaskState.PENDING, reason=reason)
+
+
+def unreadable(error: Exception) -> Move:
+    """Fail a task that cannot run because its stored rows cannot be read."""
+    failure = replace(Failure.of(error), reason=UNREADABLE, steps=())
+    return Move(to=TaskState.FAILED, reason=f"{UNREADABLE}: {failure.message}", error=failure.to_json())

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from holdfast.engine.api.definition import is_async
 from holdfast.engine.attempt.context import Context, ContextOwner
-from holdfast.engine.attempt.endings import cancelled, handed_back, too_late, work_done
+from holdfast.engine.attempt.endings import cancelled, handed_back, too_late, unreadable, work_done
 from holdfast.engine.attempt.journal import ATTEMPT, RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.stop_reasons import Cancelled, DeadlinePassed, HandedBack, Stop, TimeSpent
@@ -316,6 +316,18 @@ async def record_poison(attempt: Ending) -> None:
     )
     # Nothing is undone, as with any poison: after a person has fixed the code, the task continues where it was.
     move = Move(to=TaskState.FAILED, reason="poison", error=failure.to_json())
+    await _stop_sub_agents(attempt, move)
+    await attempt.finish(move)
+
+
+async def record_unreadable(attempt: Ending, error: Exception) -> None:
+    """Fail a task without running it: what is stored of it cannot be read.
+
+    Nothing is undone: what has to be undone may be in the row that cannot be read. After a person has put the value
+    back, the task continues where it was.
+    """
+    log.unreadable(attempt.task.id, error)
+    move = unreadable(error)
     await _stop_sub_agents(attempt, move)
     await attempt.finish(move)
 

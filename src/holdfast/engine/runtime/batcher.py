@@ -9,20 +9,28 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreClosed, StoreError
 from holdfast.model.size import BATCH_BYTES
-from holdfast.store.outage import Outage, Streak
+from holdfast.redaction import make_logger
+from holdfast.store.outage import Outage, Reminder, Streak, pause_after
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Line: TypeAlias = deque[tuple[Item, asyncio.Future[Answer]]]
+"""Items in the order in which they are sent, with what their callers wait for."""
+
+_log = make_logger(__name__)
 
 SHUTDOWN_TIMEOUT = 5.0
 """Seconds that unfinished work gets when everything else has stopped."""
 
 _FEW = 5
-"""After so many unknown errors in a row, the items themselves are taken for the cause."""
+"""After so many unknown errors or refusals in a row, the items themselves are taken for the cause."""
+
+_NAMED = 5
+"""So many items apart are named in the log at once: if there are more, the store itself has the trouble."""
 
 
 class Batcher(Generic[Item, Answer]):
@@ -47,7 +55,11 @@ class Batcher(Generic[Item, Answer]):
         self._size = size
         self._patience = patience
         self._streak = Streak("sending to the store", outage)
-        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._tries = _FEW
+        self._waiting: Line[Item, Answer] = deque()
+        self._apart: dict[object, Line[Item, Answer]] = {}
+        """Items that the store refuses alone although it takes others, with what has to be sent after them."""
+        self._sending_apart: set[asyncio.Task[None]] = set()
         self._flushing: asyncio.Task[None] | None = None
         self._busy = False
         self.callers = 0
@@ -56,7 +68,7 @@ class Batcher(Generic[Item, Answer]):
 
     async def put(self, item: Item) -> Answer:
         """Send an item and return its answer."""
-        if self.callers <= 1 and not self._busy:
+        if self.callers <= 1 and not self._busy and self._line_of(item) not in self._apart:
             return await self._send_alone(item)
         answer = self._enqueue(item)
         return await answer
@@ -122,35 +134,42 @@ class Batcher(Generic[Item, Answer]):
         return batch
 
     async def _send_batch(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        items = [item for item, _ in batch]
+        batch = [one for one in batch if not self._stays_behind(*one)]
+        if not batch:
+            return
         try:
-            answers = await self._send_patiently(items)
+            answers = await self._send_patiently([item for item, _ in batch])
         except asyncio.CancelledError:
             _fail(batch, _unanswered())
             raise
-        except HoldfastError as error:
-            # The batch was rejected before anything was stored, because one of its items is invalid.
-            if isinstance(error, InvalidValue) and len(batch) > 1:
-                await self._send_one_by_one(batch)
-            else:
-                _fail(batch, error)
         except Exception as error:  # noqa: BLE001 - it is raised in the callers that wait
-            if len(batch) > 1:
-                await self._send_one_by_one(batch)
-            else:
-                _fail(batch, error)
+            await self._look_for_the_cause(batch, error)
         else:
-            try:
-                self._answered(items, answers)
-            except Exception as error:  # noqa: BLE001 - a defect, but the callers must not wait for ever
-                self._streak.failed(error)
-            for (_, waiting), answer in zip(batch, answers, strict=True):
-                if not waiting.done():
-                    waiting.set_result(answer)
+            self._publish(batch, answers)
 
-    async def _send_one_by_one(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        for one in batch:
-            await self._send_batch([one])
+    def _publish(self, batch: list[tuple[Item, asyncio.Future[Answer]]], answers: Sequence[Answer]) -> None:
+        try:
+            self._answered([item for item, _ in batch], answers)
+        except Exception as error:  # noqa: BLE001 - a defect, but the callers must not wait for ever
+            self._streak.failed(error)
+        for (_, waiting), answer in zip(batch, answers, strict=True):
+            if not waiting.done():
+                waiting.set_result(answer)
+
+    async def _look_for_the_cause(self, batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:
+        """Send the items of a batch that was rejected one by one, because one of them may be the cause."""
+        is_about_items = isinstance(error, InvalidValue) or not isinstance(error, HoldfastError)
+        if len(batch) > 1 and (is_about_items or self._is_refusal(error)):
+            self._tries = 1
+            try:
+                for one in batch:
+                    await self._send_batch([one])
+            finally:
+                self._tries = _FEW
+        elif self._is_refusal(error):
+            self._send_apart(*batch[0], error)
+        else:
+            _fail(batch, error)
 
     async def _send_patiently(self, items: list[Item]) -> list[Answer]:
         failures = 0
@@ -160,7 +179,7 @@ class Batcher(Generic[Item, Answer]):
             except StoreError as error:
                 failures += 1
                 pause = self._patience(error, failures)
-                if pause is None:
+                if pause is None or (failures >= self._tries and self._is_refusal(error)):
                     raise
                 self._streak.failed(error)
             except HoldfastError:
@@ -176,6 +195,66 @@ class Batcher(Generic[Item, Answer]):
                 return answers
             await asyncio.sleep(pause)
 
+    # What the store refuses alone
+
+    def _line_of(self, item: Item) -> object:
+        """Return what the item has in common with those that must not overtake it."""
+        return id(item)
+
+    def _name_of(self, item: Item) -> str:
+        """Return what the log calls the item."""
+        return type(item).__name__
+
+    def _is_refusal(self, error: Exception) -> bool:
+        """Say whether the database refuses what it was sent, so that one item may be the cause."""
+        return isinstance(error, StoreError) and error.refuses_statement and self._patience(error, 1) is not None
+
+    def _stays_behind(self, item: Item, waiting: asyncio.Future[Answer]) -> bool:
+        """Queue an item behind one that is sent apart, if it must not overtake it; say whether that was done."""
+        line = self._apart.get(self._line_of(item)) if self._apart else None
+        if line is not None:
+            line.append((item, waiting))
+        return line is not None
+
+    def _send_apart(self, item: Item, waiting: asyncio.Future[Answer], error: Exception) -> None:
+        """Send an item apart from now on, until the store takes it. The others need not wait for it."""
+        key = self._line_of(item)
+        self._apart[key] = deque([(item, waiting)])
+        if len(self._apart) <= _NAMED:
+            _log.error(
+                "%s cannot be written: %s. It is tried again, and nothing else waits for it", self._name_of(item), error
+            )
+        self._streak.left()
+        sending = asyncio.create_task(self._send_until_taken(key, item), name="holdfast-apart")
+        self._sending_apart.add(sending)
+        sending.add_done_callback(self._sending_apart.discard)
+
+    async def _send_until_taken(self, key: object, item: Item) -> None:
+        reminder, failures = Reminder(), 1
+        outcome: Answer | Exception
+        while True:
+            await asyncio.sleep(pause_after(failures))
+            try:
+                [outcome] = await self._send((item,))
+            except Exception as error:  # noqa: BLE001 - it is raised in the caller, unless the store may still take it
+                if isinstance(error, StoreError) and self._patience(error, failures + 1) is not None:
+                    failures += 1
+                    if reminder.is_due and len(self._apart) <= _NAMED:
+                        _log.error("%s still cannot be written: %s", self._name_of(item), error)
+                    continue
+                outcome = error
+            break
+        line = self._apart.pop(key)
+        _, waiting = line.popleft()
+        self._waiting.extendleft(reversed(line))
+        if isinstance(outcome, Exception):
+            _fail([(item, waiting)], outcome)
+        else:
+            _log.warning("%s was written, after %d tries", self._name_of(item), failures + 1)
+            self._publish([(item, waiting)], [outcome])
+        if self._waiting and not self._busy:
+            self._flush_soon()
+
     def _answered(self, items: Sequence[Item], answers: Sequence[Answer]) -> None:
         """Look at the answers before the callers get them."""
 
@@ -190,8 +269,14 @@ class Batcher(Generic[Item, Answer]):
                     self._flushing.cancel()
                     await asyncio.gather(self._flushing, return_exceptions=True)
             finally:  # also for items that arrived meanwhile
-                _fail(self._waiting, _unanswered())
+                apart = list(self._sending_apart)
+                for sending in apart:
+                    sending.cancel()
+                for line in (self._waiting, *self._apart.values()):
+                    _fail(line, _unanswered())
                 self._waiting.clear()
+                self._apart.clear()
+                await asyncio.gather(*apart, return_exceptions=True)
 
 
 def _unanswered() -> StoreClosed:

@@ -28,6 +28,13 @@ class Committer(Batcher[Commit, Verdict]):
             store.commit, most=MOST_COMMITS, patience=endless_pauses, size=commit_size, outage=store.outage
         )
 
+    def _line_of(self, item: Commit) -> object:
+        """Commits of one attempt are numbered: none may overtake another."""
+        return item.task_id
+
+    def _name_of(self, item: Commit) -> str:
+        return f"task {item.task_id}"
+
     def _answered(self, items: Sequence[Commit], answers: Sequence[Verdict]) -> None:
         """Refuse the Commits that are queued behind a refused Commit of the same attempt.
 

@@ -137,6 +137,26 @@ def ignored_stop(task: Task, where: str) -> None:
     )
 
 
+def unreadable(task_id: str, error: Exception) -> None:
+    """A stored row of a task cannot be read, and the task cannot run."""
+    logger.error(
+        "task %s: what is stored of it cannot be read; repair it, or put it back from a backup, then resume the task",
+        task_id,
+        exc_info=error,
+        extra={"task_id": task_id},
+    )
+
+
+def set_aside(task_id: str, why: str) -> None:
+    """A task cannot be read or written while others can. It stays with its worker."""
+    logger.error(
+        "task %s is set aside by this worker: %s. Repair it, then restart the worker",
+        task_id,
+        why,
+        extra={"task_id": task_id},
+    )
+
+
 def slow_to_stop(task: Task, where: str) -> None:
     """The code of a task had not ended long after it was stopped; it was set aside."""
     logger.warning(

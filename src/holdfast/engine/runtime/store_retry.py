@@ -41,11 +41,16 @@ def short_pauses(error: StoreError, failures: int) -> float | None:
     return None if is_hopeless or failures > _FEW else _FEW_PAUSE * 2**failures
 
 
-async def call_store(ask: Callable[[], Awaitable[T]], outage: Outage | None = None) -> T:
+async def call_store(
+    ask: Callable[[], Awaitable[T]],
+    outage: Outage | None = None,
+    *,
+    permanent: tuple[type[StoreError], ...] = PERMANENT_ERRORS,
+) -> T:
     """Call the store until it answers. Only for reads, and for writes that are safe to send twice."""
     try:
         return await ask()
-    except PERMANENT_ERRORS:
+    except permanent:
         raise
     except StoreError as error:
         streak = Streak("a call to the store", outage or OUTAGE.get(None))
@@ -55,7 +60,7 @@ async def call_store(ask: Callable[[], Awaitable[T]], outage: Outage | None = No
             await asyncio.sleep(pause)
             try:
                 answer = await ask()
-            except PERMANENT_ERRORS:
+            except permanent:
                 raise
             except StoreError as error:
                 pause = streak.failed(error)

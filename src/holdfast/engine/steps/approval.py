@@ -19,10 +19,10 @@ from holdfast.engine.attempt.journal_line import journal_line
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.runtime.store_retry import call_store
 from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
-from holdfast.model.canonical import canonical, digest, parse
+from holdfast.model.canonical import Unreadable, canonical, digest, parse
 from holdfast.model.codec import decode, encode
 from holdfast.model.deadline import as_seconds
-from holdfast.model.errors import Conflict, NotFound, Rejected
+from holdfast.model.errors import CodecError, Conflict, NotFound, Rejected
 from holdfast.model.failure import Failure
 from holdfast.model.operations import Decide, OpenApproval, Operation, UntilDecided, WriteStep
 from holdfast.model.state_size import TEXT_BYTES, check_size
@@ -155,6 +155,8 @@ async def _record(
 ) -> Decided:
     now = attempt.services.time.now()
     holds = approval.default if approval.state is _A.EXPIRED else approval.state
+    if isinstance(approval.answer, Unreadable):
+        raise CodecError(approval.answer, path=f"the answer to {line.key!r}")
     if holds in {_A.APPROVED, _A.ANSWERED}:
         decided = Decided(
             approval_id=approval.id,

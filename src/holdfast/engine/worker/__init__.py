@@ -7,5 +7,6 @@ lease.py     The local end of a lease: how long this process may still act for t
 liveness.py  Proof that a process has ended
 run_one.py   Running a single task in this process, as a worker runs the tasks of a queue
 slots.py     The slots of a worker: an attempt has a slot while it works
+strays.py    Strays: tasks that a worker holds in the store, but does not run
 worker.py    Worker: pulls tasks from queues and keeps its slots filled
 """

@@ -25,7 +25,8 @@ from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.worker.lease import LeaseClock
 from holdfast.engine.worker.liveness import PROCESS, this_process
 from holdfast.engine.worker.slots import Slots
-from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, StoreReplaced, WorkerDead
+from holdfast.engine.worker.strays import Strays
+from holdfast.model.errors import HoldfastError, InvalidValue, StoreReplaced, WorkerDead
 from holdfast.model.worker import Claimed, NewWorker
 from holdfast.settings import DEFAULT_RESIDENTS
 from holdfast.store.background import Loop
@@ -88,7 +89,7 @@ class Host:
         self._pause = lease / BEATS_PER_LEASE
         self._beat_now = asyncio.Event()
         self._stop_now = asyncio.Event()
-        self._strays: set[str] = set()
+        self._strays = Strays(services.store)
         self.slots: Slots[Attempt] = Slots(slots, services.alarms, on_free)
         self._residents = residents
         self._keeps = keeps
@@ -242,12 +243,10 @@ class Host:
 
     async def _adopt_strays(self) -> None:
         """Start tasks that this worker holds in the store but does not know: the answer to their claim was lost."""
-        held = {lease.task_id for lease in await self.services.store.owned(self.lease.worker_id)}
-        unknown = held - self.attempts.keys() - {self._keeps}
-        for task_id in unknown & self._strays:  # seen in two checks: the task is not just about to start or end
-            with suppress(Conflict, InvalidValue):
-                self.begin(await self.services.store.acquire(task_id, self.lease.worker_id))
-        self._strays = unknown
+        known = {*self.attempts, self._keeps}
+        async for claimed in self._strays.adopt(self.lease.worker_id, known):
+            with suppress(InvalidValue):
+                self.begin(claimed)
 
     async def _note_what_lasts(self) -> None:
         await self.services.alarms.sleep(NOTE_STEPS_AFTER)

@@ -23,7 +23,15 @@ from holdfast.process_fork import Owner, blank, watch
 from holdfast.redaction import make_logger
 from holdfast.store.outage import Outage
 from holdfast.store.postgres import parameters
-from holdfast.store.postgres.errors import is_lost, is_unprepared, leaves_usable, place, translate, was_undone
+from holdfast.store.postgres.errors import (
+    is_damage,
+    is_lost,
+    is_unprepared,
+    leaves_usable,
+    place,
+    translate,
+    was_undone,
+)
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -38,6 +46,7 @@ LONG_WAIT = 1.0
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _microseconds = struct.Struct("!q").unpack
 _log = make_logger(__name__)
 
@@ -53,12 +62,20 @@ _REQUIRED_SETTINGS = {
 
 
 class _UtcLoader(Loader):
-    """Read a timestamptz as a time in UTC, whatever the time zone of the session."""
+    """Read a timestamptz as a time in UTC, whatever the time zone of the session.
+
+    For a time that Python cannot express, such as infinity, it is the first or last possible time. Only an
+    edited row has such a time. It must not prevent the rows beside it from being read.
+    """
 
     format = Format.BINARY
 
     def load(self, data: Buffer) -> datetime:
-        return _EPOCH + timedelta(0, 0, _microseconds(data)[0])
+        (since_epoch,) = _microseconds(data)
+        try:
+            return _EPOCH + timedelta(0, 0, since_epoch)
+        except OverflowError:
+            return _LAST if since_epoch > 0 else _FIRST
 
 
 _ADAPTERS = AdaptersMap(psycopg.adapters)
@@ -177,7 +194,7 @@ class Connections:
                 try:
                     answer = await ask()
                 except psycopg.Error as error:
-                    again = was_undone(error) or (repeatable and is_lost(error))
+                    again = (was_undone(error) and not is_damage(error)) or (repeatable and is_lost(error))
                     if not again:
                         raise
                     now = time.monotonic()

@@ -15,6 +15,7 @@ from holdfast.model.errors import (
     LeaseHeld,
     NotFound,
     ReadOnlyStore,
+    RowDamaged,
     SchemaMismatch,
     StoreError,
     StoreUnavailable,
@@ -45,6 +46,11 @@ _UNDEFINED = frozenset({"42P01", "42883", "3F000", "42703", "42704"})
 def was_undone(error: psycopg.Error) -> bool:
     """Say whether the statement surely had no effect and may succeed when it is sent again."""
     return error.sqlstate in _UNDONE or error.sqlstate == READ_ONLY or is_trouble(error)
+
+
+def is_damage(error: psycopg.Error) -> bool:
+    """Say whether the server finds stored data damaged. Waiting does not mend that, and other rows may be whole."""
+    return error.sqlstate in _DAMAGED
 
 
 def is_trouble(error: psycopg.Error) -> bool:
@@ -121,18 +127,22 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
             return ReadOnlyStore(f"{where} can only be read ({message}); connect to the primary, or wait for one")
         case state if state == _NO_PRIVILEGE:
             return StoreError(f"{where}: {message}; let its owner grant the rights in grants.sql to this role")
-    if error.sqlstate in _DAMAGED:
-        return StoreUnavailable(
+    if is_damage(error):
+        return RowDamaged(
             f"{where} has damaged data ({message}, SQLSTATE {error.sqlstate}), which no waiting mends; repair it, or "
             "restore a backup, nothing was written"
         )
     if is_trouble(error):
-        return StoreUnavailable(
+        trouble = StoreUnavailable(
             f"{where} cannot do its work ({message}, SQLSTATE {error.sqlstate}); see to the server, nothing was written"
         )
+        trouble.refuses_statement = (error.sqlstate or "").startswith("XX")
+        return trouble
     if is_lost(error) or was_undone(error):
         return StoreUnavailable(f"{where} cannot be reached or gave up ({message}); try again later")
-    return StoreError(f"{where} refused a statement: {message} (SQLSTATE {error.sqlstate})")
+    refused = StoreError(f"{where} refused a statement: {message} (SQLSTATE {error.sqlstate})")
+    refused.refuses_statement = True
+    return refused
 
 
 def lease_refused(error: psycopg.Error, task_id: str, key_form: int) -> HoldfastError | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 import psycopg
 
 from holdfast.model.canonical import canonical
-from holdfast.model.errors import SchemaMismatch, StoreError, WorkerDead
+from holdfast.model.errors import RowDamaged, SchemaMismatch, StoreError, WorkerDead
+from holdfast.model.task import Task
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from holdfast.redaction import make_logger
 from holdfast.store.postgres.database import Database
@@ -93,7 +97,7 @@ async def acquire(db: Database, task_id: str, worker_id: str, key_form: int) -> 
         if isinstance(cause, psycopg.Error) and (refused := lease_refused(cause, task_id, key_form)):
             raise refused from None
         raise
-    claimed = await _read_claimed(db, [row], worker_id)
+    claimed = _as_claimed([row], await db.all(RECORDS.task, "held_tasks", TextArray((task_id,)), worker_id))
     if not claimed:  # taken back between the two statements
         raise WorkerDead(worker_id)
     return claimed[0]
@@ -103,9 +107,26 @@ async def _read_claimed(db: Database, leased: list[Row], worker_id: str) -> list
     """Read the tasks that were just leased, apart from the statement that leased them: claim() says why."""
     if not leased:
         return []
+    task_ids = [task_id for task_id, _, _ in leased]
+    try:
+        tasks = await db.all(RECORDS.task, "held_tasks", TextArray(task_ids), worker_id)
+    except RowDamaged:
+        tasks = await _read_one_by_one(db, task_ids, worker_id)
+    return _as_claimed(leased, tasks)
+
+
+def _as_claimed(leased: list[Row], tasks: list[Task]) -> list[Claimed]:
     how = {task_id: (fresh, alone) for task_id, fresh, alone in leased}
-    tasks = await db.all(RECORDS.task, "held_tasks", TextArray(how), worker_id)
     return [Claimed(task=task, fresh=how[task.id][0], alone=how[task.id][1]) for task in tasks]
+
+
+async def _read_one_by_one(db: Database, task_ids: Iterable[str], worker_id: str) -> list[Task]:
+    """Read the tasks that can be read. The worker finds the others among those that it holds and does not know."""
+    tasks: list[Task] = []
+    for task_id in task_ids:
+        with suppress(RowDamaged):
+            tasks += await db.all(RECORDS.task, "held_tasks", TextArray((task_id,)), worker_id)
+    return tasks
 
 
 async def owned(db: Database, worker_id: str) -> list[Lease]:

@@ -55,7 +55,9 @@ def in_our_words(path: str, error: BaseException) -> HoldfastError | None:  # no
         case apsw.FullError():
             return StoreUnavailable(f"{path} could not grow ({error}); free disk space, nothing was written")
         case apsw.IOError() | apsw.ProtocolError() | apsw.NoMemError():
-            return StoreUnavailable(f"{path} could not be read or written ({error}); check the disk")
+            trouble = StoreUnavailable(f"{path} could not be read or written ({error}); check the disk")
+            trouble.refuses_statement = isinstance(error, apsw.IOError)  # a bad sector may be below one row only
+            return trouble
         case UnicodeEncodeError() | OverflowError() | apsw.MismatchError() | apsw.TooBigError():
             return InvalidValue(f"a value that {path} cannot hold: {error}; nothing was written")
         case _:

@@ -14,6 +14,7 @@ from holdfast.store.records import Row
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 def micros(at: datetime) -> int:
@@ -27,8 +28,14 @@ def micros_or_none(at: datetime | None) -> int | None:
 
 
 def moment(value: int) -> datetime:
-    """Return the time a stored number stands for."""
-    return _EPOCH + timedelta(microseconds=value)
+    """Return the time a stored number stands for; the first or last possible time for one that stands for none.
+
+    Only an edited row has such a number. It must not prevent the rows beside it from being read.
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=value)
+    except OverflowError:
+        return _LAST if value > 0 else _FIRST
 
 
 @lru_cache(maxsize=1024)
@@ -41,7 +48,10 @@ def stored_rank(available_at: int, priority: int) -> int:
     """Return the stored form of a task's place in its queue."""
     if priority == 0:
         return available_at
-    return micros(rank(moment(available_at), priority))
+    try:
+        return micros(rank(moment(available_at), priority))
+    except OverflowError:  # the stored priority was edited
+        return available_at
 
 
 @dataclass(slots=True)
