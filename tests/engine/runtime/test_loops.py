@@ -29,7 +29,7 @@ from tests.postgres_server import PostgresServer
 SOURCE = Path(holdfast.__file__).parent
 STARTERS = {"create_task", "ensure_future", "start", "Thread"}
 ENDS_BY_ITSELF = {
-    ("engine/runtime/alarms.py", "_ring"): "goes on to the next alarm whatever a callback raises",
+    ("engine/runtime/alarms.py", "_fire"): "goes on to the next alarm whatever a callback raises",
     (
         "engine/runtime/batcher.py",
         "_flush",
