@@ -76,7 +76,7 @@ def test_a_default_that_does_not_come_back_is_refused_when_the_tool_is_made() ->
             """Pay."""
 
 
-def test_a_validator_that_raises_anything_is_told_to_the_model() -> None:
+def test_the_model_gets_any_error_of_a_validator() -> None:
     @tool
     def act(path: Annotated[str, AfterValidator(lambda _value: {}["no"])]) -> None:
         """Act."""

@@ -320,7 +320,7 @@ async def test_a_question_waits_for_a_person_without_a_worker(either: Holdfast) 
     assert await output_of(either, handle, "ask_question:1.0") == {"value": {"disk": "sda"}}
 
 
-async def test_a_refused_question_is_closed_and_the_model_is_told(hold: Holdfast) -> None:
+async def test_a_refused_question_is_closed_and_the_model_gets_an_error(hold: Holdfast) -> None:
     agent, model = register(hold, [call("ask_question", question="Which disk?"), "done"])
     handle = await hold.submit(agent, "go")
     async with hold.worker():
@@ -334,7 +334,7 @@ async def test_a_refused_question_is_closed_and_the_model_is_told(hold: Holdfast
 
 
 @pytest.mark.parametrize("question", ["", " \n", "nul \0", "x" * 100_000], ids=["empty", "blank", "nul", "long"])
-async def test_a_question_nobody_can_be_asked_is_the_models_mistake(hold: Holdfast, question: str) -> None:
+async def test_a_question_that_cannot_be_asked_is_the_models_mistake(hold: Holdfast, question: str) -> None:
     agent, model = register(hold, [call("ask_question", question=question), "done"])
     handle = await hold.submit(agent, "go")
     async with hold.worker():

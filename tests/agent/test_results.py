@@ -83,7 +83,7 @@ async def test_any_result_reaches_the_model(hold: Holdfast, make: Callable[[], A
 
 
 @pytest.mark.parametrize("make", [lambda: math.nan, lambda: {"a": math.inf}, loop, deep, lambda: 10**5_000])
-async def test_what_is_no_json_is_told_as_text(either: Holdfast, make: Callable[[], Any]) -> None:
+async def test_what_is_not_json_is_shown_as_text(either: Holdfast, make: Callable[[], Any]) -> None:
     @tool
     async def act() -> Any:  # noqa: ANN401
         """Act."""

@@ -28,7 +28,7 @@ WEIRD_NAMES = [
 
 
 @pytest.mark.parametrize("name", WEIRD_NAMES, ids=ascii)
-async def test_a_tool_that_does_not_exist_is_an_error_the_model_is_told(hold: Holdfast, name: str) -> None:
+async def test_a_tool_that_does_not_exist_is_an_error_for_the_model(hold: Holdfast, name: str) -> None:
     agent, model = register(hold, [ScriptedCall(name), "done"], tools=[look], builtins=False)
     handle = await finished(hold, agent)
     [error] = told(model)
@@ -60,7 +60,7 @@ async def test_weird_names_on_a_server(either: Holdfast) -> None:
     ["no json", '{"place": 3}', '{"plaice": "here"}', "[1]", '{"place": "\ud800"}', "{" * 3_000, '{"place": NaN}'],
     ids=ascii,
 )
-async def test_wrong_arguments_are_an_error_the_model_is_told(hold: Holdfast, arguments: str) -> None:
+async def test_wrong_arguments_are_an_error_for_the_model(hold: Holdfast, arguments: str) -> None:
     called = 0
 
     @tool
@@ -99,7 +99,7 @@ async def test_senseless_answers_are_bounded(hold: Holdfast) -> None:
     assert (await handle.task()).attempts == 1
 
 
-async def test_a_sensible_answer_in_between_starts_the_count_anew(hold: Holdfast) -> None:
+async def test_a_sensible_answer_in_between_resets_the_count(hold: Holdfast) -> None:
     script: list[Line] = [call("nope"), call("nope", x=1), call("look"), call("nope", x=2), call("nope", x=3), "done"]
     agent, _ = register(hold, script, tools=[look], max_senseless_answers=2)
     handle = await finished(hold, agent)
@@ -145,7 +145,7 @@ async def test_an_empty_answer_reads_the_same_in_the_next_round(hold: Holdfast) 
 # Getting nowhere
 
 
-async def test_identical_calls_are_flagged_told_and_stopped(hold: Holdfast) -> None:
+async def test_identical_calls_are_flagged_reported_and_stopped(hold: Holdfast) -> None:
     agent, model = register(hold, lambda _: call("look"), tools=[look], max_identical_calls=5)
     handle = await hold.submit(agent, "go")
     async with hold.worker():
@@ -202,7 +202,7 @@ async def test_a_message_lets_a_stuck_agent_go_on(hold: Holdfast) -> None:
     assert heard(model) == ["go", "It is in the attic."]
 
 
-async def test_without_a_message_a_stuck_agent_stays_stuck_and_asks_nobody(hold: Holdfast) -> None:
+async def test_without_a_message_a_stuck_agent_stays_stuck_without_a_call(hold: Holdfast) -> None:
     agent, model = register(hold, lambda _: call("look"), tools=[look], max_identical_calls=2)
     handle = await hold.submit(agent, "go")
     async with hold.worker():

@@ -59,7 +59,7 @@ async def test_text_arrives_while_the_call_is_going_on_and_in_order(either: Hold
     assert {one["step"] for one in seen} == {"llm:1"}
 
 
-async def test_the_text_of_a_failing_try_can_be_told_from_that_of_the_next(hold: Holdfast) -> None:
+async def test_the_text_of_a_failing_try_differs_from_that_of_the_next(hold: Holdfast) -> None:
     speaker = Speaker(["Once ", "upon ", ModelError("cut")], ["No. ", "Really."])
     retry = Retry(max_attempts=2, initial=0.0)
     agent = hold.register(Agent("agent", model=speaker, model_retry=retry))
@@ -74,7 +74,7 @@ async def test_the_text_of_a_failing_try_can_be_told_from_that_of_the_next(hold:
     assert list(texts.values()) == ["Once upon ", "No. Really."]
 
 
-async def test_text_that_no_store_holds_is_told_as_well_as_can_be(hold: Holdfast) -> None:
+async def test_text_that_no_store_holds_is_shown_as_well_as_possible(hold: Holdfast) -> None:
     speaker = Speaker(["a\0b\ud800"])
     agent = hold.register(Agent("agent", model=speaker))
     handle = await hold.submit(agent, "go")

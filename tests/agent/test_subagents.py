@@ -68,7 +68,7 @@ async def test_two_work_at_the_same_time_beside_a_tool(hold: Holdfast) -> None:
     assert told(model) == ["one met them", "two met them", "boss"]
 
 
-async def test_a_child_that_fails_is_told_to_the_parents_model(hold: Holdfast) -> None:
+async def test_the_parents_model_learns_of_a_failed_child(hold: Holdfast) -> None:
     sub = helper([""], max_senseless_answers=0)
     agent, model = register(hold, [call("helper", request="x"), "I did it myself."], tools=[sub])
     handle = await finished(hold, agent)
@@ -133,7 +133,7 @@ async def test_a_cancelled_parent_takes_its_children_along(hold: Holdfast) -> No
     assert await hold.approvals() == []
 
 
-async def test_a_cancelled_child_is_told_to_the_parents_model(hold: Holdfast) -> None:
+async def test_the_parents_model_learns_of_a_cancelled_child(hold: Holdfast) -> None:
     sub = helper([call("ask_question", question="Who?"), "never"])
     agent, model = register(hold, [call("helper", request="x"), "done"], tools=[sub])
     handle = await hold.submit(agent, "go")

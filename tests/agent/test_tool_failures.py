@@ -69,7 +69,7 @@ async def test_a_tool_that_works_the_second_time_has_worked(app: Holdfast) -> No
 
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "once"])
-async def test_a_tool_error_is_told_at_once(hold: Holdfast, effect: str) -> None:
+async def test_a_tool_error_is_reported_at_once(hold: Holdfast, effect: str) -> None:
     tries = 0
 
     class OutOfStock(ToolError):
@@ -125,7 +125,7 @@ async def test_timeout_is_the_tools_own(app: Holdfast, box: Sandbox) -> None:
     assert timedelta(minutes=2) <= (await box.trace(handle)).took < timedelta(minutes=4)
 
 
-async def test_a_tool_whose_words_cannot_be_stored_is_told_all_the_same(hold: Holdfast) -> None:
+async def test_a_tool_whose_text_cannot_be_stored_is_still_reported(hold: Holdfast) -> None:
     @tool(risk="read_only", retry=Retry(max_attempts=1))
     async def act() -> None:
         """Act."""
@@ -246,7 +246,7 @@ async def test_a_person_says_that_it_did_not_happen_and_it_is_done_once_more(hol
     assert (told(model), tries) == (["paid"], 2)
 
 
-async def test_a_person_abandons_it_and_the_model_is_told(hold: Holdfast) -> None:
+async def test_a_person_abandons_it_and_the_model_gets_an_error(hold: Holdfast) -> None:
     @tool(settle=0, reconcile=lambda _effect_id: Unknown("nobody knows"))
     async def pay() -> str:
         """Pay."""

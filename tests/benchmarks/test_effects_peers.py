@@ -54,7 +54,7 @@ def test_one_that_remembers_nothing_is_found_out_when_it_is_frozen(tmp_path: Pat
     assert calls["reserve", True] < hit.at < calls["ship", False] < hit.over < calls["ship", True]
 
 
-def test_an_order_that_fails_or_hangs_is_given_up_and_a_crash_is_told(
+def test_an_order_that_fails_or_hangs_is_given_up_and_a_crash_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(effects_lives, "SILENCE", 15.0)  # more than a busy machine takes to start a worker
@@ -126,7 +126,7 @@ def test_the_judge_compares_what_was_said_with_what_was_seen(tmp_path: Path) -> 
         (["answered", "enter"], [("o.charge", 7, 9.0)], "later"),
     ],
 )
-def test_where_a_hit_landed_is_told_by_the_ledger_and_the_worker(
+def test_ledger_and_worker_show_where_a_hit_landed(
     tmp_path: Path, more: Sequence[str], calls: Sequence[tuple[str, int, float]], landed: str
 ) -> None:
     said = [Line("enter", "o", "reserve"), Line("answered", "o", "reserve"), Line("enter", "o", "charge")]

@@ -120,7 +120,7 @@ def test_a_store_that_does_not_do(command: Command, arguments: tuple[str, ...], 
     assert said.startswith("holdfast: ")
 
 
-def test_a_url_nobody_can_open_is_one_line_although_the_module_opens_it() -> None:
+def test_a_bad_url_is_a_one_line_error_although_the_module_opens_it() -> None:
     answer = holdfast("worker", APPLICATION, url="nonsense")
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert "names no store" in answer.stderr

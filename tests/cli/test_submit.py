@@ -109,7 +109,7 @@ def test_a_key_with_other_input_is_exit_code_4(url: str) -> None:
     assert first.stdout.strip() in other.stderr
 
 
-def test_whoever_waits_is_told_that_nobody_works(tmp_path: Path) -> None:
+def test_waiting_shows_that_no_worker_runs(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/hold.db"
     arguments = ("greet", "--args", '["you"]', "--queue", "elsewhere", "--wait", "--timeout", "0.1")
     first, second, _ = submit(url, *arguments).stderr.splitlines()
@@ -123,5 +123,5 @@ def test_whoever_waits_is_told_that_nobody_works(tmp_path: Path) -> None:
     assert (named.returncode, named.stdout) == (124, "")
 
 
-def test_whoever_waits_for_a_worker_that_is_there_is_told_nothing_more(url: str) -> None:
+def test_waiting_for_a_live_worker_shows_nothing_more(url: str) -> None:
     assert submit(url, "greet", "--args", '["you"]', "--wait").stderr.count("\n") == 1

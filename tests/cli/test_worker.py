@@ -50,7 +50,7 @@ def test_it_says_once_what_it_works_on_and_then_what_happens(tmp_path: Path, url
     assert last == "holdfast: SIGTERM: stopping"
 
 
-def test_sigterm_stops_it_also_when_nobody_reads_what_it_says(url: str) -> None:
+def test_sigterm_stops_it_also_when_its_output_is_not_read(url: str) -> None:
     command = [sys.executable, "-m", "holdfast", "worker", APPLICATION]
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=FOLDER, env=environment(url)) as process:
         try:

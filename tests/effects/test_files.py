@@ -177,7 +177,7 @@ def test_a_call_that_wakes_up_while_reconcile_looks_comes_too_late(
     assert not path.exists()
 
 
-def test_names_are_on_disk_before_anybody_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_on_disk_before_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report"
     synced: list[tuple[int, bool]] = []
     fsync = os.fsync

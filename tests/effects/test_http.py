@@ -289,7 +289,7 @@ async def test_of_both_the_lookup_is_asked(shop: Shop) -> None:
     assert not shop.charges
 
 
-async def test_without_either_there_is_nobody_to_ask(shop: Shop) -> None:
+async def test_without_either_no_one_can_be_asked(shop: Shop) -> None:
     assert http_request("POST", shop.url).reconcile is None
 
 

@@ -96,7 +96,7 @@ def test_nothing_but_the_protocol_is_on_stdout(url: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_a_person_who_starts_it_is_told_what_it_is_for(url: str, tmp_path: Path, columns: int) -> None:
+def test_a_person_who_starts_it_in_a_terminal_learns_its_purpose(url: str, tmp_path: Path, columns: int) -> None:
     leader, follower = pty.openpty()
     process = subprocess.run(
         [sys.executable, "-m", "holdfast", "mcp", "--database-url", url],

@@ -149,7 +149,7 @@ async def test_a_change_that_is_not_the_end_is_not_waited_for(client: Client) ->
     assert (shown["done"], shown["state"]) == (False, "running")
 
 
-async def test_nobody_is_shown_the_inside_of_a_worker(hold: Holdfast, client: Client) -> None:
+async def test_internals_of_a_worker_are_not_shown(hold: Holdfast, client: Client) -> None:
     """An error has its words; the files and lines of the worker's machine are for its operator."""
 
     async def fail(ctx: Context) -> None:

@@ -63,7 +63,7 @@ async def handle_of(client: Client, **options: Any) -> dict[str, Any]:  # noqa: 
     return handle
 
 
-async def test_whoever_follows_gets_a_handle(hold: Holdfast) -> None:
+async def test_a_follower_gets_a_handle(hold: Holdfast) -> None:
     async with following(hold) as client:
         handle = await handle_of(client)
         assert handle["status"] == "working"
@@ -179,7 +179,7 @@ async def test_an_update_is_acknowledged_and_changes_nothing(hold: Holdfast) -> 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 @pytest.mark.parametrize("task_id", ["nowhere", "", "\0", "x" * 5000], ids=["unknown", "empty", "nul", "long"])
-async def test_a_handle_nobody_was_given(hold: Holdfast, method: str, task_id: str) -> None:
+async def test_an_unknown_handle(hold: Holdfast, method: str, task_id: str) -> None:
     async with following(hold) as client:
         with pytest.raises(MCPError) as refusal:
             await send(client, method, taskId=task_id)

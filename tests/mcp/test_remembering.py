@@ -24,7 +24,7 @@ async def test_nothing_is_known(client: Client) -> None:
         assert await ask(client, "recall", **where) == {"facts": []}
 
 
-async def test_what_somebody_says_again_supersedes_what_they_said(client: Client) -> None:
+async def test_what_a_source_states_again_supersedes_its_earlier_fact(client: Client) -> None:
     for value in ("1 TB", "2 TB"):
         await ask(client, "remember", entity="db1", attribute="disk", value=value)
     assert [fact["value"] for fact in (await ask(client, "recall", entity="db1"))["facts"]] == ["2 TB"]

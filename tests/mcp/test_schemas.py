@@ -119,7 +119,7 @@ async def test_arguments_that_are_wrong_are_refused_in_words(
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\0b"], ids=repr)
-async def test_text_nobody_could_store_is_refused_in_words(client: Client, text: str) -> None:
+async def test_text_that_cannot_be_stored_is_refused_with_a_clear_error(client: Client, text: str) -> None:
     for tool, arguments in (
         ("submit_task", {"goal": text}),
         ("get_task", {"task_id": text}),

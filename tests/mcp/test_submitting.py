@@ -42,7 +42,7 @@ async def application(tmp_path: Path) -> AsyncIterator[Holdfast]:
         yield hold
 
 
-async def test_work_without_a_name_waits_for_whoever_claims_it(client: Client) -> None:
+async def test_work_without_a_name_waits_for_any_agent(client: Client) -> None:
     answer = await ask(
         client,
         "submit_task",
@@ -171,7 +171,7 @@ async def test_an_agent_begins_with_what_its_caller_knows(tmp_path: Path) -> Non
         assert [one.author for one in await hold.state_history(answer["task_id"])] == ["mcp:ada", "mcp:ada"]
 
 
-async def test_work_for_whoever_claims_it_begins_with_it_too(hold: Holdfast, client: Client) -> None:
+async def test_work_for_any_agent_begins_with_it_too(hold: Holdfast, client: Client) -> None:
     stored = await hold.artifacts.write(b"log")
     knows = {"known_facts": [{"key": "disk", "value": "full"}], "artifacts": [stored.id], "current_step": "clean"}
     answer = await ask(client, "submit_task", goal="Free it", plan=["look", "clean"], state=knows, take=True, key="k")
@@ -224,14 +224,14 @@ async def test_arguments_are_for_a_name(client: Client) -> None:
     )
 
 
-async def test_cancelling_what_nobody_works_on(hold: Holdfast, client: Client) -> None:
+async def test_cancelling_a_task_without_a_worker(hold: Holdfast, client: Client) -> None:
     task_id = await submitted(client)
     answer = await ask(client, "cancel_task", task_id=task_id, reason="not wanted")
     assert (answer["state"], answer["cancel_requested"]) == ("cancelled", "not wanted")
     assert [move.actor for move in await hold.store.history(task_id)][-1] == "mcp:ada"
 
 
-async def test_cancelling_what_somebody_works_on(client: Client) -> None:
+async def test_cancelling_a_task_that_a_worker_runs(client: Client) -> None:
     task_id, lease = await taken(client)
     assert (await ask(client, "cancel_task", task_id=task_id, reason="not wanted"))["state"] == "running"
     told = await ask(client, "report_progress", lease=lease, message="here")

@@ -42,7 +42,7 @@ async def elsewhere(url: str, hold: Holdfast) -> AsyncIterator[Outside]:
         yield Outside(other, "bob")
 
 
-async def test_every_kind_of_resource_is_told_of(hold: Holdfast, elsewhere: Outside, era: ConnectMode) -> None:
+async def test_every_kind_of_resource_is_notified(hold: Holdfast, elsewhere: Outside, era: ConnectMode) -> None:
     task = await elsewhere.offer(agent_id="ops")
     state = f"state://agents/ops/tasks/{task.id}"
     uris = [state, f"{state}/steps", f"{state}/checkpoints/1", "task://queue", "task://queue?queue=default"]
@@ -63,7 +63,7 @@ async def test_every_kind_of_resource_is_told_of(hold: Holdfast, elsewhere: Outs
         await heard.of("task://queue")
 
 
-async def test_an_artifact_that_comes_is_told_of(hold: Holdfast, elsewhere: Outside, era: ConnectMode) -> None:
+async def test_a_new_artifact_is_notified(hold: Holdfast, elsewhere: Outside, era: ConnectMode) -> None:
     async with Holdfast("memory://") as beforehand:  # an artifact's id is made of its bytes
         uri = f"artifact://{(await beforehand.artifacts.write(b'soon')).id}"
     server = server_of(hold)
@@ -124,7 +124,7 @@ async def test_news_of_a_task_do_not_wait_for_what_is_read_one_by_one(
     await looking
 
 
-async def test_without_a_change_nobody_is_told(hold: Holdfast, elsewhere: Outside, era: ConnectMode) -> None:
+async def test_no_notification_without_a_change(hold: Holdfast, elsewhere: Outside, era: ConnectMode) -> None:
     task, other = await elsewhere.offer("mine"), await elsewhere.offer("other", queue="elsewhere")
     server = server_of(hold)
     uris = [f"state://agents/default/tasks/{task.id}", "task://queue?queue=default", "fact://db1"]
@@ -149,7 +149,7 @@ async def is_free(hold: Holdfast, task_id: str) -> bool:
     return task is not None and task.owner is None
 
 
-async def test_facts_are_told_of_while_the_store_is_never_quiet(hold: Holdfast, elsewhere: Outside) -> None:
+async def test_facts_are_notified_while_the_store_is_never_quiet(hold: Holdfast, elsewhere: Outside) -> None:
     task = await elsewhere.offer()
     server, stop = server_of(hold), asyncio.Event()
 
@@ -167,7 +167,7 @@ async def test_facts_are_told_of_while_the_store_is_never_quiet(hold: Holdfast, 
         stop.set()
 
 
-async def test_who_unsubscribed_is_told_no_more(hold: Holdfast, elsewhere: Outside) -> None:
+async def test_after_unsubscribing_no_notification_comes(hold: Holdfast, elsewhere: Outside) -> None:
     server = server_of(hold)
     async with server.http(), watcher_of(server, "legacy", ["task://queue"]) as heard:
         await elsewhere.offer("one")
@@ -280,7 +280,7 @@ async def test_the_store_may_be_away_for_a_moment(
         assert failures == [2]  # it really was away
 
 
-async def test_who_cannot_be_told_keeps_nobody_from_hearing(hold: Holdfast, elsewhere: Outside) -> None:
+async def test_an_unreachable_watcher_does_not_block_the_others(hold: Holdfast, elsewhere: Outside) -> None:
     server = server_of(hold)
 
     async def broken(_: str) -> None:

@@ -13,7 +13,7 @@ from tests.engine.support import PATIENCE, settle
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_it_ends_when_somebody_has_just_begun_to_watch(turns: int) -> None:
+async def test_it_ends_when_a_watcher_has_just_begun(turns: int) -> None:
     """A cancel that came together with what it waited for was lost, and the server never stopped."""
     async with Holdfast("memory://") as hold:
         watcher = McpServer(Service(hold))._watcher

@@ -133,7 +133,7 @@ def test_what_is_missing_is_named(place: tuple[Any, ...]) -> None:
         AgentState.from_json(wrong)
 
 
-def test_a_fact_holds_json_and_nobody_else_can_change_it() -> None:
+def test_a_fact_holds_a_copy_of_json() -> None:
     value = {"a": [1]}
     fact = KnownFact(key="k", value=value, source="s")
     value["a"].append(2)

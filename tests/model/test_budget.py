@@ -126,7 +126,7 @@ def test_pressure_begins_at_four_fifths_spent_or_reserved(used: int, pressed: tu
     assert ledger.settle({Meter.LLM_TOKENS: used}, {Meter.LLM_TOKENS: used}).pressure() == pressed
 
 
-def test_nobody_writes_in_a_ledger() -> None:
+def test_the_ledger_is_written_by_its_process_alone() -> None:
     with pytest.raises(TypeError):
         Ledger().lines[Meter.STEPS] = MeterLine()  # type: ignore[index]
 

@@ -364,7 +364,7 @@ def test_unhashable_annotations_work() -> None:
     assert round_trip(Point(1, 2), Annotated[Point, []])[1] == Point(1, 2)
 
 
-def test_a_type_nobody_can_restore_is_a_clear_error() -> None:
+def test_a_type_that_cannot_be_restored_is_a_clear_error() -> None:
     class Opaque:
         pass
 

@@ -17,7 +17,7 @@ def test_the_answers_of_a_tool_are_values() -> None:
     assert Absent() not in {Happened(), Unknown()}
 
 
-def test_nobody_changes_an_answer() -> None:
+def test_an_answer_cannot_be_changed() -> None:
     happened, unknown = Happened("x"), Unknown("why")
     with pytest.raises(FrozenInstanceError):
         happened.result = "y"  # type: ignore[misc]
@@ -25,7 +25,7 @@ def test_nobody_changes_an_answer() -> None:
         unknown.why = "y"  # type: ignore[misc]
 
 
-def test_they_are_told_apart_by_what_they_hold() -> None:
+def test_they_are_distinguished_by_their_content() -> None:
     def read(answer: Happened | Absent | Unknown) -> str:
         match answer:
             case Happened(result):
@@ -46,7 +46,7 @@ def test_decisions_go_by_plain_words() -> None:
         Decision("perhaps")
 
 
-def test_a_doubt_that_nobody_has_to_decide_yet_offers_nothing() -> None:
+def test_a_doubt_before_its_question_offers_no_decision() -> None:
     effect = Effect(effect_id="e", step_key="pay", effect_class=EffectClass.ONCE, state=EffectState.IN_DOUBT)
     doubt = Doubt(effect=effect, task_name="work", question="Did it happen?", arguments=[5], decisions=())
     assert (doubt.evidence, doubt.approval_id) == ((), None)

@@ -119,7 +119,7 @@ def test_an_artifact_with_a_known_id_takes_its_place() -> None:
     assert apply(state, StatePatch(add_artifacts=(better,))).artifacts == (better, second)
 
 
-def test_resolving_a_question_nobody_asked_is_refused_with_its_words() -> None:
+def test_resolving_an_unknown_question_is_refused_with_its_text() -> None:
     with pytest.raises(InvalidValue, match="'Which namespace'"):
         apply(AgentState(goal="g"), StatePatch(resolve_questions=("Which namespace",)))
 

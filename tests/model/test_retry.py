@@ -147,7 +147,7 @@ def test_no_retry_starts_at_or_after_the_deadline(seconds: float, retries: bool)
         {"give_up_on": (5,)},
     ],
 )
-def test_a_policy_nobody_could_follow_is_refused(bad: dict[str, Any]) -> None:
+def test_an_impossible_policy_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match=next(iter(bad))):
         Retry(**bad)
 

@@ -63,7 +63,7 @@ def test_search_folds_case_and_what_cannot_be_printed() -> None:
 
 
 @pytest.mark.parametrize("lease", [0, -1, float("nan"), 86_401])
-def test_a_lease_nobody_can_keep_is_refused(lease: float) -> None:
+def test_a_lease_too_short_to_keep_is_refused(lease: float) -> None:
     with pytest.raises(InvalidValue, match="lease"):
         NewWorker(lease=lease)
 

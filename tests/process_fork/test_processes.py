@@ -24,7 +24,7 @@ def test_a_prefork_server_opens_the_store_in_each_worker(tmp_path: Path, postgre
         assert run_family("count", url, folder=tmp_path).stdout.startswith("tasks 10 ()")
 
 
-def test_a_prefork_server_that_opened_the_store_before_is_told(tmp_path: Path, postgres_url: str) -> None:
+def test_a_prefork_server_that_opened_the_store_before_gets_an_error(tmp_path: Path, postgres_url: str) -> None:
     for url in ("memory://", f"json:///{tmp_path}/files", f"sqlite:///{tmp_path}/hold.db", postgres_url):
         first, last = run_family("prefork_opened", url, folder=tmp_path).stdout.splitlines()
         assert "was opened in process" in first

@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.create_database()
 
 
-async def test_a_crowd_of_workers_some_of_them_dying(url: str, tmp_path: Path) -> None:
+async def test_many_workers_some_of_them_dying(url: str, tmp_path: Path) -> None:
     async with open_store(url) as store:
         for start in range(0, TASKS, 2000):
             await store.submit([NewTask(id=f"t{n}", name=claiming_process.NAME) for n in range(start, start + 2000)])

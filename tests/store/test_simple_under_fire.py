@@ -172,7 +172,7 @@ async def test_a_lost_lease_writes_nothing(store: SqliteStore) -> None:
     assert task.result is None
 
 
-async def test_nobody_saves_over_a_step(store: SqliteStore) -> None:
+async def test_a_save_cannot_overwrite_a_step(store: SqliteStore) -> None:
     async def step(task: Task) -> Task:
         with pytest.raises(LeaseHeld):
             await store.save(replace(task, result="intruder"))

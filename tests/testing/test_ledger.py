@@ -257,7 +257,7 @@ def test_it_is_durable_before_it_is_answered(tmp_path: Path, monkeypatch: pytest
     assert happened == ['synced: {"n": 1', "answered"]
 
 
-def test_it_ends_with_its_block_and_with_whoever_started_it(tmp_path: Path) -> None:
+def test_it_ends_with_its_block_and_with_its_starter(tmp_path: Path) -> None:
     with Ledger.start(tmp_path / "calls.jsonl") as ledger:
         assert psutil.pid_exists(ledger.pid or 0)
     assert not psutil.pid_exists(ledger.pid or 0)

@@ -108,13 +108,13 @@ async def test_a_call_has_its_grace_and_no_more(begins: bool, monkeypatch: pytes
         assert exchange.status == 503
 
 
-async def test_nobody_is_waited_for_where_nobody_is() -> None:
+async def test_no_wait_without_a_holder() -> None:
     requests = Requests(Served(begins=True))
     requests.stop()
     await asyncio.wait_for(requests.answered(), 1)
 
 
-async def test_whoever_waits_for_the_answers_can_be_cancelled_with_the_last_of_them() -> None:
+async def test_a_waiter_can_be_cancelled_with_the_last_answer() -> None:
     requests = Requests(Served(begins=True))
     answered = asyncio.create_task(requests.answered())
     await settle()
@@ -134,7 +134,7 @@ async def test_nothing_begins_any_more() -> None:
     assert not served.began.is_set()
 
 
-async def test_one_that_takes_its_time_to_end_is_told_once() -> None:
+async def test_a_slow_end_is_reported_once() -> None:
     tidied = asyncio.Event()
 
     class Tidy(Served):

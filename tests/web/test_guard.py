@@ -160,7 +160,7 @@ async def test_no_header_comes_twice(client: httpx2.AsyncClient) -> None:
     assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
 
 
-async def test_a_defect_is_told_to_the_log_and_not_to_the_caller(
+async def test_a_defect_is_logged_and_not_shown_to_the_caller(
     client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await client.get(f"/break?secret={OTHER}", headers=bearer(SECRET))
@@ -172,7 +172,7 @@ async def test_a_defect_is_told_to_the_log_and_not_to_the_caller(
     assert SECRET not in caplog.text
 
 
-async def test_no_line_of_the_log_is_somebody_elses(
+async def test_a_client_cannot_write_lines_of_the_log(
     client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "holdfast.web")

@@ -79,7 +79,7 @@ async def test_a_file_that_is_gone_is_noticed(tmp_path: Path) -> None:
         assert not file.exists()
 
 
-async def test_trouble_is_told_once_and_so_is_its_end(
+async def test_trouble_is_logged_once_and_so_is_its_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Holdfast("memory://") as hold:

@@ -128,7 +128,7 @@ def test_who_can_reach_an_address(host: str, loopback: bool, wildcard: bool) -> 
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70, "bad host"])
-def test_a_host_that_nobody_knows(host: str) -> None:
+def test_an_unknown_host(host: str) -> None:
     with pytest.raises(InvalidValue, match="cannot be looked up"):
         resolve(host, 0)
 

@@ -35,14 +35,14 @@ async def serving() -> AsyncIterator[tuple[Server, str]]:
             yield server, url
 
 
-async def test_signals_stay_with_whoever_runs_the_process() -> None:
+async def test_signals_stay_with_the_owner_of_the_process() -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     async with serving() as (_, url), httpx2.AsyncClient(timeout=60) as client:
         assert (await client.get(url)).text == "hello from /"
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-async def test_it_runs_until_it_is_told_to_stop() -> None:
+async def test_it_runs_until_it_is_stopped() -> None:
     async with serving() as (server, _):
         told = asyncio.Event()
         running = asyncio.create_task(server.run(told))
@@ -52,7 +52,7 @@ async def test_it_runs_until_it_is_told_to_stop() -> None:
         await running
 
 
-async def test_it_does_not_wait_for_a_word_when_nobody_serves_any_more() -> None:
+async def test_it_does_not_wait_for_output_after_the_end_of_the_server() -> None:
     async with serving() as (server, _):
         server._uvicorn.should_exit = True
         await server.run(asyncio.Event())

@@ -111,7 +111,7 @@ def server() -> Iterator[PostgresServer]:
         yield started
 
 
-def test_an_outage_is_told_to_probes_and_survived(tmp_path: Path, server: PostgresServer) -> None:
+def test_an_outage_is_reported_to_probes_and_survived(tmp_path: Path, server: PostgresServer) -> None:
     url = server.create_database()
     assert holdfast(tmp_path, "migrate", HOLDFAST_DATABASE_URL=url).returncode == 0
     with serving(tmp_path, url, HOLDFAST_API_TOKEN=SECRET) as served:

@@ -31,7 +31,7 @@ def test_one_with_a_name_may_do_what_its_scopes_say() -> None:
 @pytest.mark.parametrize(
     "guess", [b"", SECRET[:-1].encode(), f"{SECRET}x".encode(), f"read:{SECRET}".encode(), b"\xff"]
 )
-def test_nobody_else_is_let_in(guess: bytes) -> None:
+def test_other_callers_are_refused(guess: bytes) -> None:
     assert read_tokens({"HOLDFAST_API_TOKEN_CI": f"read:{SECRET}"}).caller_of(guess) is None
 
 
@@ -110,5 +110,5 @@ def test_no_secret_is_kept_or_shown() -> None:
     assert isinstance(tokens, Tokens)
 
 
-def test_nobody_is_told_that_their_tokens_are_read_by_nobody() -> None:
+def test_no_warning_about_tokens_that_are_read() -> None:
     assert unknown_variables({TOKEN_VARIABLE: SECRET, f"{TOKEN_PREFIX}CI": f"read:{OTHER}"}) == {}

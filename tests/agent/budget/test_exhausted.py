@@ -49,7 +49,7 @@ async def test_a_task_that_failed_goes_on_where_it_was_once_it_has_more(either: 
     assert (await either.state(task)).budget.max_steps == 5
 
 
-async def test_resumed_without_more_it_fails_again_and_calls_nobody(hold: Holdfast) -> None:
+async def test_resumed_without_more_it_fails_again_without_a_call(hold: Holdfast) -> None:
     agent, model = register(hold, THREE_TURNS, tools=[look], budget=Budget(max_steps=2))
     task = await failed(hold, agent)
     await hold.resume(task)

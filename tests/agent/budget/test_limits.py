@@ -89,7 +89,7 @@ async def test_an_answer_may_be_as_long_as_the_budget_has_room_for(hold: Holdfas
     assert request.max_output_tokens == 500 - estimate_prompt(request.messages, request.tools)
 
 
-async def test_without_a_limit_nobody_limits_an_answer(hold: Holdfast) -> None:
+async def test_without_a_limit_an_answer_is_not_limited(hold: Holdfast) -> None:
     agent, model = register(hold, ["hi"], budget=Budget(max_steps=5))
     await completed(hold, agent)
     assert model.requests[0].max_output_tokens is None

@@ -60,7 +60,7 @@ def test_what_is_no_price_is_refused(wrong: float) -> None:
         Price(1, wrong)
 
 
-def test_a_model_nobody_priced_costs_nothing() -> None:
+def test_a_model_without_a_price_costs_nothing() -> None:
     prices = {"large": Price(3, 15)}
     assert price_of(prices, "large") == Price(3, 15)
     assert price_of(prices, "small") is FREE

@@ -60,7 +60,7 @@ async def test_what_is_fresh_goes_on(app: Holdfast) -> None:
         assert len(model.requests) == 3
 
 
-async def test_what_is_too_old_is_refused_and_nobody_is_called(app: Holdfast) -> None:
+async def test_what_is_too_old_is_refused_without_a_call(app: Holdfast) -> None:
     async with failed_long_ago(app, 1.01) as (_, task, model):
         await app.resume(task)
         error = await why(task)
@@ -72,7 +72,7 @@ async def test_what_is_too_old_is_refused_and_nobody_is_called(app: Holdfast) ->
         assert [step.key for step in await app.store.steps(task.id) if step.kind == "tool"] == ["look:1.0"]
 
 
-async def test_whoever_accepts_it_goes_on(app: Holdfast) -> None:
+async def test_the_one_who_accepts_it_goes_on(app: Holdfast) -> None:
     async with failed_long_ago(app, 100) as (_, task, model):
         await app.resume(task, accept_stale=True)
         assert await task.result() == "done"

@@ -179,7 +179,7 @@ async def test_a_small_store_is_enough_for_a_manager(small: Shelf | Counting, cl
         await manager.maybe_save("nothing", "every_step")
 
 
-async def test_a_store_without_times_is_told_so(clock: ManualClock) -> None:
+async def test_a_store_without_times_gets_an_error(clock: ManualClock) -> None:
     shelf = Shelf(clock)
     shelf.tasks["t"] = Task(id="t", state=S.RUNNING)
     with pytest.raises(InvalidValue, match="updated_at"):

@@ -143,7 +143,7 @@ def test_it_closes_while_clients_hang_and_leaves_no_thread(hang: Literal["before
     assert set(threading.enumerate()) <= before
 
 
-def test_a_client_that_dies_while_it_asks_disturbs_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_dies_in_a_request_disturbs_no_other(capfd: pytest.CaptureFixture[str]) -> None:
     with ChatServer(["Hi."]) as server:
         with closing(http.client.HTTPConnection(urlsplit(server.base_url).netloc)) as connection:
             connection.putrequest("POST", "/v1/chat/completions")

@@ -49,7 +49,7 @@ async def test_the_pieces_come_while_the_rest_is_still_being_written() -> None:
         await asyncio.wait([asked])
 
 
-async def test_parallel_tool_calls_are_told_apart() -> None:
+async def test_parallel_tool_calls_are_distinguished() -> None:
     calls = [call("weather", town="Ulm"), call("weather", town="Köln"), call("now")]
     with ChatServer([["I look.", *calls]]) as server:
         reply = await model_of(server).complete(user("The weather?", tools=(WEATHER,)), ignore)

@@ -305,7 +305,7 @@ def test_a_name_may_come_after_the_id() -> None:
     assert calls_of(assembled(piece(None, None, "", id="x"), piece(None, "a", "{}"))) == [("a", "{}")]
 
 
-def test_pieces_that_cannot_be_told_apart_are_an_error() -> None:
+def test_ambiguous_pieces_are_an_error() -> None:
     pieces = [{"function": {"arguments": "{"}}, {"function": {"arguments": "}"}}]
     with pytest.raises(ModelError, match="cannot be assigned to"):
         assembled(piece(None, "a", ""), piece(None, "b", ""), {"tool_calls": pieces})

@@ -132,7 +132,7 @@ async def test_every_kind_of_parameter_is_called_as_approved_by_every_process(ur
             assert is_same(values[name], expected[name]), (who, name)
 
 
-async def test_nobody_is_asked_about_what_would_not_be_called_as_it_is_shown(url: str) -> None:
+async def test_no_approval_for_arguments_that_cannot_be_passed_exactly(url: str) -> None:
     made: list[str] = []
 
     def act_on(kind: Kind) -> Tool:
@@ -395,7 +395,7 @@ async def test_a_call_that_is_made_again_is_made_with_the_same_defaults(url: str
     assert len(set(made)) == 1
 
 
-async def test_an_idempotent_call_that_no_longer_fits_is_told_to_the_model_which_asks_anew(url: str) -> None:
+async def test_an_idempotent_call_that_no_longer_fits_is_an_error_and_the_model_asks_again(url: str) -> None:
     made: list[Any] = []
 
     @tool(name="order", effect="idempotent")

@@ -125,7 +125,7 @@ async def test_a_call_in_doubt_waits_for_a_person_whatever_became_of_the_tool(
     assert made == [(5,)]
 
 
-async def test_if_it_did_not_happen_and_the_tool_is_gone_the_model_is_told_that(url: str, clock: ManualClock) -> None:
+async def test_an_absent_call_of_a_removed_tool_is_an_error_for_the_model(url: str, clock: ManualClock) -> None:
     made: Made = []
     task_id = await crash_while_paying(url, clock, made)
     async with Holdfast(url, clock=clock) as hold:

@@ -30,9 +30,7 @@ def exits(*, is_async: bool, is_pure: bool) -> Tool:
 
 @pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_pure_tool_that_exits_is_an_error_the_model_is_told(
-    hold: Holdfast, is_async: bool, at_once: int
-) -> None:
+async def test_a_pure_tool_that_exits_is_an_error_for_the_model(hold: Holdfast, is_async: bool, at_once: int) -> None:
     @hold.task
     async def neighbour(_ctx: Context) -> str:
         return "fine"

@@ -187,7 +187,7 @@ async def test_messages_of_an_earlier_round_are_heard_after_a_retry(hold: Holdfa
     assert heard(model) == ["go", "use port 8080"]
 
 
-async def test_nobody_forges_a_message(hold: Holdfast) -> None:
+async def test_a_message_cannot_be_forged(hold: Holdfast) -> None:
     agent, model = register(hold, [call("ask_question", question="which?"), "done"])
 
     task = await hold.submit(agent, "go")

@@ -84,7 +84,7 @@ async def test_those_that_are_decided(url: str) -> None:
     assert "did you mean approved?" in wrong.said
 
 
-async def test_whoever_watches_sees_what_changes(url: str) -> None:
+async def test_a_watcher_sees_what_changes(url: str) -> None:
     task_id, approval_id = await asked(url, "deploy", "billing")
     with watching("approvals", task_id, "--watch", "--json", url=url) as process:
         assert process.stdout is not None
@@ -156,7 +156,7 @@ async def test_other_scripts_are_shown_as_they_are_and_once_more_in_ascii(url: s
     assert row_of(no.said, "in ASCII") == r'{"service": "\u0441\u043e\u0440\u0443", "to": "eu"}'
 
 
-async def test_yes_asks_nobody(url: str) -> None:
+async def test_yes_skips_the_question(url: str) -> None:
     _, approval_id = await asked(url, "deploy", "billing")
     answer = at_terminal("reject", approval_id, "--yes", url=url, types=None)
     assert (answer.code, answer.out) == (0, f"{approval_id} rejected\n")

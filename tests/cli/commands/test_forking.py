@@ -64,7 +64,7 @@ async def test_other_arguments_with_the_application(url: str) -> None:
         (("--args", "[]", "--app", "nothing:here"), "no module 'nothing'"),
     ],
 )
-async def test_arguments_nobody_could_take(url: str, options: tuple[str, ...], words: str) -> None:
+async def test_arguments_that_fit_no_function(url: str, options: tuple[str, ...], words: str) -> None:
     origin = await bring(url, "greet", "you", to=TaskState.PENDING)
     answer = holdfast("fork", origin, *options, url=url)
     assert (answer.code, answer.out) == (2, "")

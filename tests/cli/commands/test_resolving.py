@@ -121,7 +121,7 @@ async def test_no_such_effect(url: str) -> None:
         assert answer.said.startswith(f"holdfast: no effect {identifier!r}")
 
 
-async def test_evidence_is_shown_and_what_nobody_can_decide_yet(url: str) -> None:
+async def test_evidence_and_undecidable_doubts_are_shown(url: str) -> None:
     _, effect_id = await in_doubt(url)
     async with Holdfast(url) as hold:
         [doubt] = await hold.doubts()

@@ -43,7 +43,7 @@ async def test_a_task_that_has_not_failed_is_left_as_it_is(url: str) -> None:
     assert answer.said == f"holdfast: task {task_id} was not failed but waiting, and is left as it is\n"
 
 
-async def test_one_that_refuses_keeps_nobody_from_the_others(url: str) -> None:
+async def test_one_that_refuses_does_not_stop_the_others(url: str) -> None:
     waiting = await bring(url, "wonder", to=TaskState.WAITING)
     [one] = await failed(url)
     answer = holdfast("retry", waiting, one, url=url)

@@ -21,7 +21,7 @@ async def test_an_agent_reads_it(url: str) -> None:
     assert (await work_off(url, task_id)).result == "OK."
 
 
-async def test_whoever_has_ended_is_not_told(url: str) -> None:
+async def test_ended_watchers_are_not_notified(url: str) -> None:
     ended = await bring(url, "greet", "you", to=TaskState.COMPLETED)
     answer = holdfast("send", ended, "hello", url=url)
     assert (answer.code, answer.out) == (4, "")

@@ -70,21 +70,21 @@ def test_the_whole_story_in_its_order() -> None:
     assert "SIGKILL: worker-1 (pid 101) is gone" in words
 
 
-def test_nothing_is_told_before_it_happened() -> None:
+def test_nothing_is_reported_before_it_happened() -> None:
     words = " ".join(told(in_the_fatal_step()))
     assert "apply_changes: armed as 00000007, and called 00000007 is in the ledger" in words
     for later in ("SIGKILL", "takes over", "in doubt", "asks", "it happened:", "approved", "completed:"):
         assert later not in words
 
 
-def test_the_end_is_told_once_its_result_is_known() -> None:
+def test_the_end_is_reported_once_its_result_is_known() -> None:
     """The parts of a snapshot are read one after the other: the history may know more than the record."""
     run = good_run()
     early = replace(run, task=replace(run.task, state=TaskState.RUNNING, result=None))
     assert not any(words.startswith("completed:") for words in told(early))
 
 
-def test_every_event_is_told_once() -> None:
+def test_every_event_is_shown_once() -> None:
     console = Console(file=io.StringIO(), width=80)
     stage = DemoStage(console)
     for run in (in_the_fatal_step(), in_the_fatal_step(), good_run(), good_run()):

@@ -55,7 +55,7 @@ def test_the_names_of_those_who_take_that_form_are_known(tmp_path: Path) -> None
         ("vscode", {"type": "http", "url": URL, "headers": {"Authorization": "Bearer ${input:holdfast-token}"}}),
     ],
 )
-def test_each_client_is_told_how_to_reach_it(tmp_path: Path, client: str, found: dict[str, object]) -> None:
+def test_each_client_gets_its_configuration(tmp_path: Path, client: str, found: dict[str, object]) -> None:
     tokens = {"HOLDFAST_API_TOKEN": SECRET, "HOLDFAST_API_TOKEN_EYES": f"read:{OTHER}"}
     answer = printed(tmp_path, "--url", URL, "--client", client, settings=tokens)
     assert entry(client, answer.stdout) == found

@@ -46,7 +46,7 @@ async def test_it_starts_as_printed_from_anywhere_and_finds_that_store(
 
 
 @pytest.mark.parametrize("command", ["mcp", "serve"])
-def test_whoever_only_reads_is_given_the_applications_store_too(tmp_path: Path, command: str) -> None:
+def test_a_read_only_server_uses_the_applications_store_too(tmp_path: Path, command: str) -> None:
     write_application(tmp_path, "sqlite:///app.db")
     holdfast(tmp_path, "migrate", check=True)  # a store of the settings, which is another one
     before = contents(tmp_path)
@@ -70,7 +70,7 @@ async def test_what_only_reads_keeps_the_tasks_of_the_application(
         assert served.url == f"sqlite:///{tmp_path}/app.db"
 
 
-async def test_whoever_only_reads_sets_no_database_up(
+async def test_a_reader_sets_no_database_up(
     tmp_path: Path, postgres18: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = postgres18.create_database()

@@ -206,7 +206,7 @@ def test_urls_that_lead_nowhere(url: str, tmp_path: Path) -> None:
     assert "sesame" not in str(found)
 
 
-async def test_work_that_nobody_does(tmp_path: Path) -> None:
+async def test_work_without_a_worker(tmp_path: Path) -> None:
     await make_store(f"sqlite:///{tmp_path}/holdfast.db")
     found = doctor(tmp_path)
     assert found["queues"][0]["words"] == "1 task ready in default (1), which no worker serves"
@@ -214,7 +214,7 @@ async def test_work_that_nobody_does(tmp_path: Path) -> None:
     assert "workers" not in found
 
 
-async def test_a_dead_worker_keeps_its_task_until_somebody_takes_it_back(tmp_path: Path) -> None:
+async def test_a_dead_worker_keeps_its_task_until_it_is_taken_back(tmp_path: Path) -> None:
     """The doctor says so, and is not the one who does it."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     async with Holdfast(url) as hold:

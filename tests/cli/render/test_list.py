@@ -80,7 +80,7 @@ def test_pages_hold_every_task_once(museum: Museum) -> None:
     assert len(seen) == len(set(seen)) == len(whole)
 
 
-def test_people_are_told_how_to_go_on(museum: Museum) -> None:
+def test_people_learn_how_to_continue(museum: Museum) -> None:
     answer = holdfast("list", "--limit", "1", url=museum.url)
     assert answer.returncode == 0
     assert answer.stderr.startswith("holdfast: there are more: --after ")

@@ -70,7 +70,7 @@ def test_a_failed_task_is_exit_code_5(url: str) -> None:
     assert "Traceback" not in answer.stderr
 
 
-def test_a_failure_is_told_once_and_with_what_to_do(url: str) -> None:
+def test_a_failure_is_reported_once_with_what_to_do(url: str) -> None:
     answer = holdfast("run", APPLICATION, "fail", url=url)
     said = [line.strip() for line in answer.stderr.splitlines() if "no luck" in line]
     assert len(said) == 2  # the try that another one followed, and how it ended
@@ -201,7 +201,7 @@ async def test_the_same_key_goes_on_after_a_sigkill(url: str, tmp_path: Path) ->
     assert (task.state, task.deaths) == (TaskState.COMPLETED, 1)
 
 
-def test_nobody_who_listens_is_no_reason_to_stop(url: str, tmp_path: Path) -> None:
+def test_it_continues_without_listeners(url: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with start(url, "gated", "-i", str(gate)) as process:
         assert process.stderr is not None

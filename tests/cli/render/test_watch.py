@@ -285,7 +285,7 @@ def test_nothing_is_printed_while_nothing_happens(museum: Museum, tmp_path: Path
     assert sum(line.startswith(heads) for line in seen.read_text().splitlines()) == 1
 
 
-async def test_a_doubt_that_the_engine_still_clears_up_is_nobodys_business() -> None:
+async def test_a_doubt_that_the_engine_resolves_asks_no_person() -> None:
     hold = Holdfast("memory://")
 
     @hold.task
@@ -365,7 +365,7 @@ def test_workers(museum: Museum) -> None:
     assert [(one["state"], one["held"]) for one in gone] == [("live", 1), ("live", 1), ("dead", 0)]
 
 
-def test_nobody_works(tmp_path: Path) -> None:
+def test_no_worker_runs(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/hold.db"
     assert holdfast("submit", "application:hold", "greet", "-i", "x", url=url).returncode == 0
     answer = holdfast("workers", url=url)

@@ -84,7 +84,7 @@ def test_a_senseless_limit_is_refused(url: str, option: tuple[str, ...], words: 
     assert words in refusal(holdfast("budget", task_id, *option, url=url), 2)
 
 
-async def test_a_doubt_that_settles_is_not_called_again_and_says_when_somebody_looks(url: str) -> None:
+async def test_a_doubt_that_settles_is_not_called_again_and_shows_when_it_is_checked(url: str) -> None:
     await bring(url, "pay", 5, to=TaskState.WAITING)
     seen = read("show", url=url)
     assert "whether 'pay' happened is not known: " in seen["why"]

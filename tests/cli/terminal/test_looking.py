@@ -58,7 +58,7 @@ async def test_a_mistyped_schema_is_not_made(database: str) -> None:
     assert _schemas(database) == before
 
 
-def test_whoever_submits_sets_it_up(database: str) -> None:
+def test_a_submitter_sets_it_up(database: str) -> None:
     assert holdfast("submit", APPLICATION, "echo", "--input", "x", url=database).returncode == 0
     assert len(read("list", url=database)["tasks"]) == 1
 

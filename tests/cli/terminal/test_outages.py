@@ -71,7 +71,7 @@ def test_a_live_view_says_that_it_is_old(
         assert terminal.leave() == 130
 
 
-def test_a_program_that_watches_is_told_once(server: PostgresServer, database: str) -> None:
+def test_a_watching_program_is_notified_once(server: PostgresServer, database: str) -> None:
     submit("echo", "--input", "x", url=database)
     with _piped(database, "list", "--watch", "--json") as (process, said):
         assert process.stdout is not None
@@ -107,7 +107,7 @@ async def test_a_run_does_not_claim_to_have_handed_back_what_it_could_not(tmp_pa
     assert "could not be handed back" in await _left(service, handle.id, "again")
 
 
-def test_troubles_are_told_and_moves_of_tasks_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_are_printed_and_moves_of_tasks_are_not(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.Logger("holdfast")  # noqa: LOG001 - not the one that everybody has
     logger.addHandler(ProblemPrinter())
     logger.warning("the store does not answer")

@@ -145,7 +145,7 @@ def test_a_reader_that_has_read_enough_is_no_failure_of_any_command(url: str, li
 
 
 @pytest.mark.parametrize("arguments", [("watch", "--json"), ("list", "--watch"), ("show", "--follow")])
-def test_a_live_view_that_nobody_reads_ends_although_nothing_happens(url: str, arguments: tuple[str, ...]) -> None:
+def test_a_live_view_without_a_reader_ends_without_a_change(url: str, arguments: tuple[str, ...]) -> None:
     submit("echo", "--input", "x", url=url)
     with subprocess.Popen(
         [sys.executable, "-m", "holdfast", *arguments],

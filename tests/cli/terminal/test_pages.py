@@ -36,7 +36,7 @@ async def test_what_was_said_to_a_task_is_shown(url: str) -> None:
     assert message["payload"]["text"] == "do not forget the cake"
 
 
-def test_an_error_is_told_where_it_explains_and_where_it_happened(url: str) -> None:
+def test_an_error_shows_its_cause_and_its_place(url: str) -> None:
     run("boom", "--input", "no luck at all\ntoday", url=url, code=5)
     page = holdfast("show", url=url).stdout
     assert [line.split()[0] for line in page.splitlines() if "ValueError: no luck at all today" in line] == [
@@ -86,7 +86,7 @@ async def test_a_quiet_run_still_says_what_a_person_has_to_decide(url: str) -> N
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_an_end_that_comes_while_the_task_is_looked_at_is_told(
+async def test_an_end_during_a_look_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
     """The view was read before the end and is handed over after it: another one is taken, if the store answers."""

@@ -46,7 +46,7 @@ def test_a_terminal_that_cannot_move_its_cursor_is_shown_pages(museum: Museum) -
     assert "\x1b" not in terminal.said
 
 
-def test_a_run_in_a_terminal_that_cannot_move_its_cursor_is_told_in_lines(url: str, tmp_path: Path) -> None:
+def test_a_run_in_a_simple_terminal_prints_lines(url: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with Terminal("run", APPLICATION, "gated", "-i", str(gate), url=url, TERM="dumb") as terminal:
         terminal.until("running: run by name")

@@ -156,7 +156,7 @@ async def charge(effect_id: str) -> str:
     return effect_id
 
 
-async def test_functions_under_one_decorator_are_told_apart(quick: Holdfast) -> None:
+async def test_functions_under_one_decorator_are_distinguished(quick: Holdfast) -> None:
     @quick.task(retry=ONCE)
     async def work(ctx: Context) -> list[str]:
         found = [await ctx.step("user", get_user), await ctx.step("order", get_order)]
@@ -169,7 +169,7 @@ async def test_functions_under_one_decorator_are_told_apart(quick: Holdfast) -> 
 # Submitting and managing
 
 
-async def test_a_task_nobody_defines_is_refused_unless_its_queue_is_named(quick: Holdfast) -> None:
+async def test_an_undefined_task_is_refused_unless_its_queue_is_named(quick: Holdfast) -> None:
     @quick.task
     async def report(ctx: Context) -> None: ...
 
@@ -254,7 +254,7 @@ async def test_a_worker_without_tasks_says_that_it_will_do_nothing(
     ]
 
 
-async def test_who_waits_for_a_task_that_nobody_begins_is_told_why(quick: Holdfast) -> None:
+async def test_waiting_for_a_task_without_a_worker_shows_why(quick: Holdfast) -> None:
     @quick.task(queue="reports")
     async def work(ctx: Context) -> None: ...
 
@@ -269,7 +269,7 @@ async def test_who_waits_for_a_task_that_nobody_begins_is_told_why(quick: Holdfa
 # Using things where, or when, they do not work
 
 
-async def test_a_blocking_step_that_submits_in_a_loop_of_its_own_is_told_so(quick: Holdfast) -> None:
+async def test_a_blocking_step_that_submits_in_its_own_loop_gets_an_error(quick: Holdfast) -> None:
     """Many at once, beside submissions that are in order: none of them hangs or harms another."""
 
     @quick.task(queue="nowhere")
@@ -336,7 +336,7 @@ async def test_ctx_after_the_end_of_its_task_is_refused(quick: Holdfast) -> None
     assert ran == []
 
 
-async def test_a_branch_that_outlives_its_task_is_told_so(quick: Holdfast) -> None:
+async def test_a_branch_that_outlives_its_task_gets_an_error(quick: Holdfast) -> None:
     go = asyncio.Event()
     branches: list[asyncio.Task[None]] = []
     ran: list[str] = []
@@ -430,7 +430,7 @@ async def test_the_error_of_a_branch_is_not_hidden_in_its_group(quick: Holdfast)
     assert [one.message for one in failed.failure.tries] == ["no such card"] * 2
 
 
-async def test_all_errors_of_a_group_are_told(quick: Holdfast) -> None:
+async def test_all_errors_of_a_group_are_reported(quick: Holdfast) -> None:
     @quick.task(retry=ONCE)
     async def work(ctx: Context) -> None:
         raise ExceptionGroup("both", [ConnectionError("one"), ExceptionGroup("inner", [KeyError("two")])])

@@ -317,7 +317,7 @@ def test_only_postgresql_has_options(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert store_options("postgresql://here/one?prepare=false&listen_url=postgresql%3A%2F%2Fhere%2Fone") == {}
 
 
-def test_variables_that_nobody_reads_are_named() -> None:
+def test_unknown_variables_are_named() -> None:
     environment = {
         "HOLDFAST_DATABASE": "x",
         "HOLDFAST_LEASE": "3",

@@ -655,7 +655,7 @@ async def test_a_suspect_that_waits_and_works_gets_somewhere(still: Holdfast, cl
     assert await count_moves(still, victim, TaskState.WAITING) == 0
 
 
-async def test_nobody_makes_room_for_a_suspect_that_he_cannot_claim(still: Holdfast, clock: ManualClock) -> None:
+async def test_a_worker_makes_no_room_for_a_suspect_it_cannot_claim(still: Holdfast, clock: ManualClock) -> None:
     @still.task
     async def long(ctx: Context) -> None:
         await ctx.step("long", lambda: asyncio.sleep(100_000))

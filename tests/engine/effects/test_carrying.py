@@ -155,7 +155,7 @@ async def test_one_whose_commit_was_refused_is_not_relied_on(quick: Holdfast, wo
     ],
     ids=["arguments", "shorter timeout", "longer timeout", "settle", "compensate", "in a thread"],
 )
-async def test_one_that_was_meant_otherwise_is_armed_anew(
+async def test_one_with_other_arguments_is_armed_again(
     quick: Holdfast, world: World, intent: Callable[[Any, Any], Intent], options: dict[str, Any]
 ) -> None:
     sent = commits_of(quick)
@@ -191,7 +191,7 @@ async def test_a_shorter_call_than_was_written_down_uses_the_intent(quick: Holdf
     assert sum(effect.state is S.ARMED for effect in effects_in(sent)) == 1
 
 
-async def test_one_that_waited_too_long_is_armed_anew(app: Holdfast, world: World) -> None:
+async def test_one_that_waited_too_long_is_armed_again(app: Holdfast, world: World) -> None:
     """The code between the two took longer than a dispatch may."""
 
     @app.task

@@ -257,7 +257,7 @@ async def test_a_crash_between_the_doubt_and_the_question_is_made_good(app: Hold
     assert len(world.calls) == 1
 
 
-async def test_the_worker_may_be_gone_when_somebody_decides(quick: Holdfast, world: World) -> None:
+async def test_the_worker_may_be_gone_when_a_person_decides(quick: Holdfast, world: World) -> None:
     @quick.task
     async def work(ctx: Context) -> str:
         return await ctx.step("pay", world.pay_then_lose_the_answer, 5, effect="once", settle=0)

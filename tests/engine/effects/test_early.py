@@ -250,7 +250,7 @@ async def test_a_person_who_is_faster_than_the_worker_that_took_over(hold: Holdf
     assert (await effect_of(hold, handle)).note == "happened, by ada"
 
 
-async def test_nobody_decides_while_the_worker_that_made_the_call_has_the_task(quick: Holdfast, world: World) -> None:
+async def test_no_decision_while_the_calling_worker_has_the_task(quick: Holdfast, world: World) -> None:
     go_on = asyncio.Event()
 
     @quick.task

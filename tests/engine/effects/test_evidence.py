@@ -233,7 +233,7 @@ async def test_what_comes_while_a_person_is_asked_is_shown_to_them(app: Holdfast
     assert len(world.calls) == 1
 
 
-async def test_a_result_that_cannot_be_stored_is_told_in_words(app: Holdfast, world: World) -> None:
+async def test_a_result_that_cannot_be_stored_is_a_clear_error(app: Holdfast, world: World) -> None:
     def pay(amount: int, effect_id: str) -> Any:  # noqa: ANN401
         world.hang_blocking(amount, effect_id)
         return {object}

@@ -205,7 +205,7 @@ async def test_other_arguments_in_the_next_round_are_refused(quick: Holdfast, wo
 
 
 @pytest.mark.parametrize("second", [5, 6])
-async def test_repeat_does_it_anew_in_each_round(quick: Holdfast, world: World, second: int) -> None:
+async def test_repeat_does_it_again_in_each_round(quick: Holdfast, world: World, second: int) -> None:
     order = Order()
     work = rejected_once(quick, world, order, repeat=True)
 
@@ -287,7 +287,7 @@ async def test_a_doubt_of_an_earlier_round_is_cleared_up_first(app: Holdfast, wo
 
 
 @pytest.mark.parametrize("brought_back", ["resume", "retry"])
-async def test_a_doubt_of_a_failed_task_is_cleared_up_when_it_is_brought_back(
+async def test_a_doubt_of_a_failed_task_is_resolved_when_it_is_resumed(
     app: Holdfast, world: World, brought_back: str
 ) -> None:
     broken = True

@@ -77,6 +77,6 @@ def test_what_is_not_known_is_not_proven(process: Any) -> None:  # noqa: ANN401
     assert not gone(worker(process))
 
 
-def test_a_worker_nobody_remembers_is_not_proven_to_be_gone() -> None:
+def test_an_unknown_worker_is_not_proven_to_be_gone() -> None:
     assert not gone()
     assert not gone(worker(this_process(BOOT), id="another"))

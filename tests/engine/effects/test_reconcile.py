@@ -194,7 +194,7 @@ async def absent_class(*_: object) -> Any:  # noqa: ANN401
     ],
     ids=lambda answer: type(answer).__name__ if not isinstance(answer, str) else "",
 )
-async def test_what_it_cannot_tell_is_for_a_person_who_is_told_why(
+async def test_what_reconcile_cannot_decide_is_for_a_person_with_the_reason(
     quick: Holdfast, world: World, answer: object, why: str
 ) -> None:
     async def answers(*_: object) -> Any:  # noqa: ANN401

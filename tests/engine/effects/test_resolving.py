@@ -154,7 +154,7 @@ async def test_it_is_named_as_a_doubt_an_effect_or_an_id(quick: Holdfast, world:
         assert await ended(handle) == "paid"
 
 
-async def test_a_new_doubt_after_it_did_not_happen_is_asked_anew(quick: Holdfast, world: World) -> None:
+async def test_a_new_doubt_after_absent_is_asked_again(quick: Holdfast, world: World) -> None:
     @quick.task(retry=Retry(max_attempts=1))
     async def work(ctx: Context) -> str:
         return await ctx.step("pay", world.pay_then_lose_the_answer, 5, effect="once", settle=0)
@@ -250,7 +250,7 @@ async def test_plain_data_becomes_what_the_call_would_have_returned(
 
 
 @pytest.mark.parametrize("second", list(Decision))
-async def test_the_second_is_told(hold: Holdfast, url: str, world: World, second: Decision) -> None:
+async def test_the_second_gets_an_error(hold: Holdfast, url: str, world: World, second: Decision) -> None:
     _, doubt = await in_doubt(hold, world)
     async with another(hold, url) as other:
         await other.resolve(doubt, "happened", result="paid", by="anna", note="saw it")
@@ -342,7 +342,7 @@ async def test_a_decision_between_two_looks_is_noticed(quick: Holdfast, world: W
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-async def test_a_mistake_is_told_and_changes_nothing(
+async def test_a_mistake_is_reported_and_changes_nothing(
     quick: Holdfast, world: World, mistake: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     handle, doubt = await in_doubt(quick, world)
@@ -478,7 +478,7 @@ async def test_the_doubt_of_an_ended_task_can_be_decided(
     assert world.asked == []
 
 
-async def test_only_what_nobody_is_needed_for_can_be_decided_after_the_end(quick: Holdfast, world: World) -> None:
+async def test_only_decisions_without_a_worker_are_possible_after_the_end(quick: Holdfast, world: World) -> None:
     """The code that could undo it is gone with the task."""
     handle, _ = await in_doubt(quick, world)
     await quick.cancel(handle)

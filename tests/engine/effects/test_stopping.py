@@ -151,7 +151,7 @@ async def test_a_cancel_does_not_wait_for_a_blocking_call(app: Holdfast, world: 
     assert len(world.calls) == 1
 
 
-async def test_an_async_call_is_told_that_it_is_stopped(app: Holdfast, world: World) -> None:
+async def test_an_async_call_learns_that_it_is_stopped(app: Holdfast, world: World) -> None:
     told: list[BaseException] = []
 
     async def pay(amount: int, effect_id: str) -> str:

@@ -108,7 +108,7 @@ async def test_the_same_items_are_sent_again_before_those_that_came_later(
     assert [batch for batch in door.batches if 2 in batch][-1] in ([2], [1, 2])
 
 
-async def test_a_store_that_stays_away_is_told_to_everybody_who_waits(door: Door, batcher: Batcher[int, int]) -> None:
+async def test_a_store_that_stays_away_fails_every_waiter(door: Door, batcher: Batcher[int, int]) -> None:
     batcher.callers = 2
     door.failures = [StoreUnavailable("lost") for _ in range(5)]
     answers = await asyncio.gather(batcher.put(1), batcher.put(2), return_exceptions=True)
@@ -157,7 +157,7 @@ async def test_close_sends_what_still_waits(door: Door, batcher: Batcher[int, in
 
 
 @pytest.mark.parametrize("is_cut_short", [False, True])
-async def test_whoever_got_no_answer_before_the_end_is_told_so(
+async def test_a_caller_without_an_answer_before_the_end_gets_an_error(
     door: Door, batcher: Batcher[int, int], monkeypatch: pytest.MonkeyPatch, *, is_cut_short: bool
 ) -> None:
     """A cancel that nobody asked for would end them as if all was well."""
@@ -175,7 +175,7 @@ async def test_whoever_got_no_answer_before_the_end_is_told_so(
     assert {type(answer) for answer in answers} == {StoreClosed}
 
 
-async def test_whoever_comes_while_it_ends_is_told_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_during_the_end_gets_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store may need a while until it has given up."""
     giving_up, has_given_up = asyncio.Event(), asyncio.Event()
 

@@ -137,7 +137,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again_and_applied_once(url: s
             assert meant.setdefault((commit.task_id, commit.guard.sequence), commit.operations) == commit.operations
 
 
-async def test_a_refused_commit_harms_nobody_and_those_behind_it_are_numbered_anew(hold: Holdfast) -> None:
+async def test_a_refused_commit_harms_no_other_and_later_ones_are_renumbered(hold: Holdfast) -> None:
     refused: list[BaseException] = []
 
     @hold.task(queue="nowhere")

@@ -17,7 +17,7 @@ async def told(handle: Handle[None], *, after: int = 0) -> list[Event]:
     return [event async for event in handle.events(after=after)]
 
 
-async def test_progress_is_told_in_order_and_once(hold: Holdfast) -> None:
+async def test_progress_is_reported_in_order_and_once(hold: Holdfast) -> None:
     @hold.task(retry=AT_ONCE)
     async def work(ctx: Context) -> None:
         await ctx.progress(1, 3, "first")

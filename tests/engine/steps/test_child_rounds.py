@@ -146,7 +146,7 @@ async def test_a_child_at_work_on_the_same_request_is_adopted(quick: Holdfast) -
     assert only.round == 1
 
 
-async def test_a_child_at_work_on_another_request_is_over_before_it_begins_anew(quick: Holdfast) -> None:
+async def test_a_child_ends_another_request_before_it_begins_again(quick: Holdfast) -> None:
     log: list[str] = []
 
     async def work(name: str) -> str:
@@ -378,7 +378,7 @@ async def test_a_fork_never_touches_the_children_of_its_origin(quick: Holdfast) 
     assert await children_of(quick, fork.id) == []
 
 
-async def test_a_worker_that_dies_while_it_begins_children_anew_is_followed_by_another(hold: Holdfast) -> None:
+async def test_a_worker_that_dies_while_it_restarts_children_is_followed_by_another(hold: Holdfast) -> None:
     bank, rejected = Bank(), asyncio.Event()
     hang = [True]
 
@@ -534,7 +534,7 @@ async def test_a_child_is_found_again_though_the_step_around_it_has_another_numb
         assert [one.round for one in await children_of(quick, handle.id)] == [2, 2, 2]
 
 
-async def test_children_that_begin_anew_at_the_same_time_are_told_apart(hold: Holdfast) -> None:
+async def test_children_that_restart_at_the_same_time_are_distinguished(hold: Holdfast) -> None:
     bank = Bank()
 
     @hold.task

@@ -177,7 +177,7 @@ async def test_earlier_events_are_seen_by_who_asks_for_them(hold: Holdfast) -> N
     assert await hold.run(await hold.submit(work)) == ["first", "second"]
 
 
-async def test_an_event_with_a_key_is_told_once(quick: Holdfast) -> None:
+async def test_an_event_with_a_key_is_emitted_once(quick: Holdfast) -> None:
     @quick.task
     async def work(ctx: Context) -> list[Any]:
         return [await ctx.wait_event("orders"), await ctx.wait_event("orders")]

@@ -35,7 +35,7 @@ WAITS: dict[str, Wait] = {
 
 
 @pytest.mark.parametrize("name", WAITS)
-async def test_whoever_still_waits_hears_that_the_store_is_closed(name: str) -> None:
+async def test_waiting_calls_get_store_closed(name: str) -> None:
     """Nothing would ever wake them: hints and alarms end with the store."""
     hold = Holdfast("memory://")
 

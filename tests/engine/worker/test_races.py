@@ -524,7 +524,7 @@ async def test_a_worker_that_falls_over_says_so_and_raises(quick: Holdfast, capl
     assert [one.state for one in await quick.store.workers()] == [WorkerState.DEAD]
 
 
-async def test_a_worker_that_stopped_retires_also_if_nobody_leaves_its_block(quick: Holdfast) -> None:
+async def test_a_stopped_worker_retires_also_inside_its_block(quick: Holdfast) -> None:
     """As in blocking code, where nothing can be cancelled: whoever lists the workers sees that it does not work."""
 
     async def sweep() -> Swept:
@@ -563,7 +563,7 @@ async def test_join_raises_what_ended_the_work(quick: Holdfast) -> None:
     assert joined
 
 
-async def test_somebody_elses_cancel_counts_beside_that_of_a_worker_that_stopped(quick: Holdfast) -> None:
+async def test_a_users_cancel_counts_beside_that_of_a_stopped_worker(quick: Holdfast) -> None:
     inside, go = asyncio.Event(), asyncio.Event()
 
     async def sweep() -> Swept:

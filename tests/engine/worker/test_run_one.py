@@ -371,7 +371,7 @@ async def test_a_store_that_cannot_be_opened_leaves_it_closed(tmp_path: Path) ->
         await hold.summary()
 
 
-def test_a_url_nobody_can_open_is_refused_at_once() -> None:
+def test_a_bad_url_is_refused_at_once() -> None:
     with pytest.raises(InvalidURL):
         Holdfast("mysql://nowhere")
 

@@ -510,7 +510,7 @@ async def test_leases_on_every_store(hold: Holdfast) -> None:
     assert (await steps_of(hold, handle))["one"].attempts == 1
 
 
-async def test_a_loop_that_stands_still_is_told_and_a_pause_is_not(
+async def test_a_loop_that_stands_still_is_reported_and_a_pause_is_not(
     still: Holdfast, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     go = asyncio.Event()
@@ -567,7 +567,7 @@ async def test_idle_workers_share_what_comes(url: str, at_once: bool, monkeypatc
         assert min(taken) >= 1, taken
 
 
-async def test_a_lone_worker_waits_for_nobody(still: Holdfast) -> None:
+async def test_a_lone_worker_does_not_wait_for_others(still: Holdfast) -> None:
     """Nor one beside workers that could not claim what it can: its time stands still here, and it takes all at once."""
     gate = asyncio.Event()
 

@@ -42,7 +42,7 @@ def lists(*listed: dict[str, Any], **options: Any) -> ServerTools:  # noqa: ANN4
         (["there"], {"connect": 0}, "connect is 0 seconds"),
     ],
 )
-def test_mistakes_are_told_when_they_are_made(server: Any, options: dict[str, Any], words: str) -> None:  # noqa: ANN401
+def test_mistakes_are_reported_when_they_are_made(server: Any, options: dict[str, Any], words: str) -> None:  # noqa: ANN401
     with pytest.raises(InvalidValue, match=words):
         tools(server, **options)
 
@@ -56,7 +56,7 @@ def test_secrets_are_not_shown() -> None:
         assert "SECRET" not in repr(vars(source)["_server"].label)
 
 
-def test_importing_and_describing_reaches_nobody_and_loads_no_sdk() -> None:
+def test_importing_and_describing_connects_to_nothing_and_loads_no_sdk() -> None:
     code = """
 import sys
 import holdfast.mcp
@@ -93,7 +93,7 @@ async def test_a_declared_tool_that_is_not_there_is_said_in_the_log(
     assert "has no tool serach" in caplog.text
 
 
-async def test_a_name_that_no_endpoint_takes_is_told_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_name_that_endpoints_refuse_is_an_error_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     [usable] = await lists({"name": "files/read"}, {"name": "write"}).listed()
     assert usable.name == "write"  # one that nobody asked for spoils no other
     assert "has a tool 'files/read'" in caplog.text
@@ -121,7 +121,7 @@ async def test_two_tools_of_one_name_that_were_asked_for_are_an_error(
         Agent("agent", model=ScriptedModel([]), tools=[send, send])
 
 
-async def test_a_tool_that_nobody_asked_for_gives_way_to_one_of_its_name(
+async def test_an_undeclared_tool_yields_to_a_declared_one_of_its_name(
     hold: Holdfast, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A server that begins to list another tool is no reason to fail tasks."""
@@ -144,7 +144,7 @@ async def test_a_tool_that_was_asked_for_comes_before_one_that_was_not(hold: Hol
     assert [spec.name for spec in model.requests[0].tools][-2:] == ["send", "other"]
 
 
-async def test_of_two_that_nobody_asked_for_the_first_servers_is_taken(hold: Holdfast, world: World) -> None:
+async def test_of_two_undeclared_tools_the_first_servers_is_taken(hold: Holdfast, world: World) -> None:
     stranger = lists({"name": "send", "description": "Say it is done."})
     agent, _ = register(hold, [call("send", to="ann"), "done"], tools=[tools(world.command), stranger])
     await finished(hold, agent)

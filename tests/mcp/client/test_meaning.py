@@ -189,7 +189,7 @@ async def test_a_result_that_is_not_what_the_tool_promised_is_still_its_result()
     assert await tool({}, effect_id="1") == {"n": "five"}
 
 
-async def test_errors_are_told_as_tool_errors_of_pure_tools() -> None:
+async def test_errors_are_tool_errors_of_pure_tools() -> None:
     failed = {"result": {"isError": True, "content": [{"type": "text", "text": "no"}]}}
     source = tools(
         old_command(),

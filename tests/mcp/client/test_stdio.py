@@ -43,7 +43,7 @@ async def test_the_effect_id_travels_with_the_call(hold: Holdfast, world: World)
     assert world.calls[0]["effect_id"] == step.effect_id
 
 
-async def test_wrong_arguments_are_told_before_anything_is_sent(hold: Holdfast, world: World) -> None:
+async def test_wrong_arguments_are_refused_before_anything_is_sent(hold: Holdfast, world: World) -> None:
     script: list[Line] = [call("send", to=5), call("send"), call("search", query="x", more=1), "done"]
     agent, model = register(hold, script, tools=[tools(world.command)])
     await finished(hold, agent)
@@ -69,7 +69,7 @@ async def test_calls_at_the_same_time_share_one_process(hold: Holdfast, world: W
     assert servers(world.command) == []
 
 
-async def test_a_server_that_died_while_nobody_needed_it_is_started_again(hold: Holdfast, world: World) -> None:
+async def test_a_server_that_died_while_unused_is_started_again(hold: Holdfast, world: World) -> None:
     source = tools(world.command)
     agent, model = register(hold, [call("send", to="ann"), "done"], tools=[source])
     await finished(hold, agent)

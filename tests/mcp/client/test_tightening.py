@@ -69,7 +69,7 @@ async def test_a_real_server_is_believed_only_when_it_warns(world: World) -> Non
     assert found["innocent"].retry.max_attempts == 1
 
 
-async def test_a_tool_that_nobody_declared_needs_a_person(hold: Holdfast, world: World) -> None:
+async def test_an_undeclared_tool_needs_approval(hold: Holdfast, world: World) -> None:
     """Whatever it says about itself."""
     source = tools(world.command, declare={"search": Declared(risk="read_only")})
     script: list[Line] = [call("search", query="x"), call("innocent"), "done"]

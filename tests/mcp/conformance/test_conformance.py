@@ -30,7 +30,7 @@ def test_scenario(scenario: Scenario, proxy: Proxy, proxied: str, tmp_path: Path
     assert faults(checks, proxy.exchanges, expected) == []
 
 
-def test_there_are_scenarios_of_both_suites_and_none_is_expected_that_nobody_has() -> None:
+def test_every_expected_scenario_exists_in_a_suite() -> None:
     assert {scenario.suite.version for scenario in SCENARIOS} == {"0.1.16", "0.2.0-alpha.12"}
     assert {scenario.revision for scenario in SCENARIOS} == {None, "2025-11-25", "2026-07-28"}
     assert sorted(EXPECTED.keys() - {scenario.name for scenario in SCENARIOS}) == []

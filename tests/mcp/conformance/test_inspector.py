@@ -123,7 +123,7 @@ def test_prompts_are_listed_and_got(inspector: Inspector, stock: Stock) -> None:
         assert GOAL in "".join(message["content"].get("text", "") for message in messages)
 
 
-def test_without_the_token_nobody_is_let_in(server: Served, tmp_path: Path) -> None:
+def test_without_the_token_access_is_refused(server: Served, tmp_path: Path) -> None:
     ended = asked_without_token(server, tmp_path)
     assert ended.returncode not in {0, TOOL_SAID_NO}
     assert ended.stdout == ""

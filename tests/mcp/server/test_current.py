@@ -34,7 +34,7 @@ async def test_an_old_task_of_ones_own_is_there(hold: Holdfast, mine: Outside, e
     assert current["running_count"] == OTHERS + 1
 
 
-async def test_it_is_told_of_too(hold: Holdfast, mine: Outside, era: ConnectMode) -> None:
+async def test_it_is_notified_too(hold: Holdfast, mine: Outside, era: ConnectMode) -> None:
     server = server_of(hold, mine.name)
     async with server.http(), watcher_of(server, era, ["task://current"]) as heard:
         [own] = (await read(heard.client, "task://current"))["yours"]
@@ -48,7 +48,7 @@ async def test_it_is_told_of_too(hold: Holdfast, mine: Outside, era: ConnectMode
         assert (await read(heard.client, "task://current"))["yours"] == []
 
 
-async def test_what_somebody_else_of_that_name_held_before_is_not_mine(hold: Holdfast) -> None:
+async def test_tasks_of_an_earlier_holder_of_that_name_are_not_mine(hold: Holdfast) -> None:
     ada = Outside(hold, "ada")
     await ada.offer("done")
     await ada.offer("left")

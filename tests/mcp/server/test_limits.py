@@ -55,7 +55,7 @@ async def test_pages_of_one_listing_cost_one_look(hold: Holdfast, monkeypatch: p
             assert len(server._watcher._watched) == 2
 
 
-async def test_each_is_told_under_the_name_it_asked_for(hold: Holdfast) -> None:
+async def test_each_is_notified_under_the_name_it_asked_for(hold: Holdfast) -> None:
     server = server_of(hold)
     uris = ["task://queue", "task://queue/", "task://queue?after=0", "task://queue?queue=default"]
     async with server.http(), watcher_of(server, "legacy", uris) as heard:

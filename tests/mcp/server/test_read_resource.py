@@ -52,7 +52,7 @@ async def test_text_is_brought(client: Client) -> None:
     assert part["text"] == "gr"
 
 
-async def test_of_what_is_no_text_type_and_size_are_told(client: Client) -> None:
+async def test_for_non_text_type_and_size_are_shown(client: Client) -> None:
     uri = await keep(client, await submitted(client), b"\x89PNG\0\xff" * 500, "a.png")
     answer = await ask(client, "read_resource", uri=uri)
     assert answer == {"uri": uri, "mime_type": "image/png", "text": "[no text: about 3000 bytes]"}

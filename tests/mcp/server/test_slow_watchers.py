@@ -78,7 +78,7 @@ async def test_a_messenger_that_is_stopped_says_nothing_more() -> None:
     assert (slow.begun, slow.heard) == (1, [])
 
 
-async def test_a_deaf_watcher_silences_nobody(hold: Holdfast) -> None:
+async def test_a_watcher_that_does_not_read_blocks_no_other(hold: Holdfast) -> None:
     server, ada, deaf, quick = server_of(hold), Outside(hold, "ada"), Slow(), Slow()
     quick.listens.set()
     async with server.http():

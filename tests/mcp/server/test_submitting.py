@@ -62,7 +62,7 @@ async def test_what_cannot_be_is_refused_and_nothing_is_stored(
     assert not (await hold.store.find()).items
 
 
-async def test_the_names_there_are_are_told(hold: Holdfast) -> None:
+async def test_an_error_lists_the_existing_names(hold: Holdfast) -> None:
     hold.task(bill)
     hold.task(name="ship", queue="docks")(bill)
     async with connected(hold) as client:
@@ -72,7 +72,7 @@ async def test_the_names_there_are_are_told(hold: Holdfast) -> None:
     assert [task.name for task in (await hold.store.find()).items] == ["ship"]
 
 
-async def test_who_would_do_it_is_told_where_nobody_knows_the_names(client: Client) -> None:
+async def test_without_known_names_the_reason_is_shown(client: Client) -> None:
     answer = await ask(client, "submit_task", name="nobody", goal="x")
     assert answer["why"] == "no live worker takes 'nobody' tasks from this queue"
 

@@ -35,7 +35,7 @@ async def test_a_question_that_is_answered_meanwhile(hold: Holdfast, client: Cli
     assert (await waiting)["state"] == "pending"
 
 
-async def test_a_question_nobody_answers_in_time(client: Client) -> None:
+async def test_a_question_without_an_answer_in_time(client: Client) -> None:
     task_id, lease = await taken(client)
     await ask(client, "ask_human", lease=lease, question="Which disk?")
     shown = await ask(client, "wait_for_task", task_id=task_id, until="pending", timeout_seconds=0.1)
@@ -69,7 +69,7 @@ async def test_each_look_is_short(client: Client) -> None:
     }
 
 
-async def test_work_that_is_handed_back_while_somebody_waits_for_it(hold: Holdfast, client: Client) -> None:
+async def test_work_that_is_handed_back_while_a_caller_waits_for_it(hold: Holdfast, client: Client) -> None:
     bob = Outside(hold, "bob")
     task = await bob.offer()
     lease = (await bob.take()).lease
@@ -93,7 +93,7 @@ async def test_work_that_waits_elsewhere_is_named_when_the_time_is_up(client: Cl
     assert answer == {"task": None, "elsewhere": {"disks": 2}}
 
 
-async def test_a_checkpoint_is_told_of(hold: Holdfast) -> None:
+async def test_a_new_checkpoint_is_notified(hold: Holdfast) -> None:
     task = await Outside(hold, "ada").offer()
     uri = f"state://agents/default/tasks/{task.id}/checkpoints/1"
     server, body = server_of(hold), b"{}"

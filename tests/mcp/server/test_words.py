@@ -76,7 +76,7 @@ async def test_what_has_ended_is_not_sent_round_in_circles(client: Client) -> No
         assert "fork" not in answer["error"]
 
 
-async def test_a_question_somebody_rejected_is_told_with_its_note(hold: Holdfast, client: Client) -> None:
+async def test_a_rejected_question_comes_back_with_its_note(hold: Holdfast, client: Client) -> None:
     task_id, lease = await taken(client)
     asked = await ask(client, "ask_human", lease=lease, question="Which disk?")
     await hold.reject(asked["question_id"], by="ann", note="find out yourself")

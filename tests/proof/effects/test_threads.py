@@ -102,7 +102,7 @@ async def test_a_thread_is_over_when_its_process_is_killed(url: str, ledger: Led
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is ever proven")
-def test_a_process_is_over_when_it_was_killed_even_if_nobody_has_collected_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_is_over_even_as_a_zombie(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that cannot be looked at is not over for that: another user's may be hidden."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         began = liveness._started(child.pid)

@@ -69,7 +69,7 @@ async def test_a_late_result_of_a_call_that_was_found_is_evidence_and_no_more(
         assert await scene.hold.doubts() == []
 
 
-async def test_a_late_result_is_shown_to_whoever_decides(url: str, ledger: Ledger, tmp_path: Path) -> None:
+async def test_a_late_result_is_shown_to_the_decider(url: str, ledger: Ledger, tmp_path: Path) -> None:
     async with Scene(url, ledger, tmp_path, kind="unchecked") as scene:
         with scene.start("sleeper", trap="recorded", gate=scene.gate) as sleeper:
             await freeze_at_trap(scene, sleeper)

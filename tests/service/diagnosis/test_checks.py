@@ -152,7 +152,7 @@ def test_durability(vitals: Vitals, expected: list[Level]) -> None:
     assert [level for _, level in levels(durability.check_settings(evidence(vitals)))] == expected
 
 
-def test_a_journal_that_somebody_changed_is_named_and_left() -> None:
+def test_a_journal_that_was_edited_is_named_and_left() -> None:
     assert levels(durability.check_settings(evidence(inside=None, is_wal=False, schema=(1, 1)))) == [
         ("durability", Level.WARNING)
     ]
@@ -166,7 +166,7 @@ def test_versions_of_sqlite_that_corrupt(version: str, bad: bool) -> None:
     assert levels(durability.check_version(evidence(replace(POSTGRES, version="16.1")))) == []
 
 
-def test_damage_is_told() -> None:
+def test_damage_is_reported() -> None:
     seen = evidence(replace(SQLITE, problems=("row 3 missing\nfrom index", "another")))
     assert levels(durability.check_damage(seen)) == [("damage", Level.ERROR)] * 2
     assert levels(durability.check_damage(evidence())) == []
@@ -262,7 +262,7 @@ def test_workers_that_are_silent() -> None:
         ({"queues": [queue()], "workers": [worker(details={"queues": ["default"]})], "pending": [task()]}, Level.OK),
     ],
 )
-def test_tasks_that_nobody_will_take(more: dict[str, Any], expected: Level) -> None:
+def test_tasks_that_no_worker_will_take(more: dict[str, Any], expected: Level) -> None:
     assert levels(working.check_queues(inside(**more))) == [("queues", expected)]
 
 
@@ -315,7 +315,7 @@ def test_the_remedy_names_the_queues() -> None:
     assert finding.remedy == "holdfast worker MODULE:HOLDFAST --queues deploys,mail"
 
 
-def test_running_tasks_that_nobody_holds() -> None:
+def test_running_tasks_without_a_holder() -> None:
     held = task(state=TaskState.RUNNING, owner="w1")
     assert levels(working.check_owners(inside(workers=[worker("w1")], running=[held]))) == []
     for lost in (replace(held, owner=None), replace(held, owner="dead")):

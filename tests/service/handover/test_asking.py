@@ -13,7 +13,7 @@ from holdfast.model.patch import StatePatch
 from tests.service.handover.support import NOTHING, Outside, living_workers, task_of
 
 
-async def test_asking_hands_the_task_back_until_somebody_answers(hold: Holdfast, ada: Outside, bob: Outside) -> None:
+async def test_asking_hands_the_task_back_until_the_answer(hold: Holdfast, ada: Outside, bob: Outside) -> None:
     task = await ada.offer()
     lease = (await ada.take()).lease
     asked = await ada.holding(lease).ask("Which disk?")
@@ -29,7 +29,7 @@ async def test_asking_hands_the_task_back_until_somebody_answers(hold: Holdfast,
     assert (await task_of(hold, task.id)).state is TaskState.PENDING
 
 
-async def test_the_answer_becomes_a_fact_of_whoever_answered_and_the_question_is_closed(
+async def test_the_answer_becomes_a_fact_of_its_author_and_the_question_is_closed(
     hold: Holdfast, ada: Outside, bob: Outside
 ) -> None:
     task = await ada.offer()
@@ -97,7 +97,7 @@ async def test_the_same_question_twice_is_two_questions(hold: Holdfast, ada: Out
     assert [fact.value for fact in taken.state.known_facts] == ["no", "yes"]
 
 
-async def test_a_question_nobody_wants_to_answer(hold: Holdfast, ada: Outside) -> None:
+async def test_a_rejected_question(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     asked = await ada.holding((await ada.take()).lease).ask("Which disk?")
     await hold.reject(asked.id, by="ann", note="find out yourself")

@@ -110,7 +110,7 @@ async def test_of_many_claims_at_once_on_one_task_one_gets_it(ada: Outside) -> N
 
 
 @pytest.mark.parametrize("seconds", [0, 0.9, -1, 3601, float("nan"), float("inf")])
-async def test_a_lease_nobody_could_keep_is_refused(hold: Holdfast, ada: Outside, seconds: float) -> None:
+async def test_an_impossible_lease_is_refused(hold: Holdfast, ada: Outside, seconds: float) -> None:
     await ada.offer()
     with pytest.raises(InvalidValue, match="choose 1 to 3600"):
         await ada.ask(seconds=seconds)
@@ -162,7 +162,7 @@ async def test_a_task_that_is_being_cancelled_is_cancelled_and_not_handed_out(
         await bob.ask(task.id)
 
 
-async def test_a_cancel_that_is_asked_for_while_nobody_holds_it(hold: Holdfast, ada: Outside, bob: Outside) -> None:
+async def test_a_cancel_request_for_a_task_without_a_holder(hold: Holdfast, ada: Outside, bob: Outside) -> None:
     task = await ada.offer()
     await write(hold, task.id, RequestCancel(reason="not wanted"))
     with pytest.raises(Conflict, match="cancelled"):

@@ -73,7 +73,7 @@ async def test_handing_back_is_no_death(hold: Holdfast, ada: Outside) -> None:
     assert (left.state, left.deaths) == (TaskState.PENDING, 0)
 
 
-async def test_a_note_nobody_could_store_hands_nothing_back(hold: Holdfast, ada: Outside) -> None:
+async def test_a_note_that_cannot_be_stored_hands_nothing_back(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     lease = (await ada.take()).lease
     with pytest.raises(InvalidValue, match="note"):
@@ -87,7 +87,7 @@ async def test_a_long_note_is_cut_and_not_refused(hold: Holdfast, ada: Outside) 
     assert (await reasons(hold, task.id))[-1][1] == f"handed back by mcp:ada: {'x' * 2000}"[:500]
 
 
-async def test_the_holder_is_told_of_a_cancel_and_ends_it_by_letting_go(hold: Holdfast, ada: Outside) -> None:
+async def test_the_holder_learns_of_a_cancel_and_releases_the_task(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     lease = (await ada.take()).lease
     assert await hold.cancel(task.id, "not wanted", by="ann") is TaskState.RUNNING
@@ -126,7 +126,7 @@ async def test_a_cancel_whose_holder_died(hold: Holdfast, ada: Outside, clock: M
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_deadline_that_passes_in_somebodys_hands_ends_the_task(
+async def test_a_deadline_that_passes_while_the_task_is_held_ends_it(
     hold: Holdfast, ada: Outside, clock: ManualClock, verb: str
 ) -> None:
     task = await ada.offer(deadline=clock.now() + timedelta(seconds=100))

@@ -63,7 +63,7 @@ async def test_a_stale_holder_writes_nothing(
     assert (await task_of(hold, task.id)).result == "bob's"
 
 
-async def test_nor_does_one_whose_task_nobody_has_taken_yet(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:
+async def test_a_task_without_a_claim_does_not_either(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:
     task = await ada.offer()
     stale = (await ada.take()).lease
     clock.advance(61)

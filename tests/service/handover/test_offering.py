@@ -77,7 +77,7 @@ async def test_a_key_is_not_lent_to_other_work(ada: Outside, other: dict[str, An
 
 
 @pytest.mark.parametrize("goal", ["", "  \n ", "a\0b", "\ud800"], ids=repr)
-async def test_a_goal_nobody_could_read_is_refused(hold: Holdfast, ada: Outside, goal: str) -> None:
+async def test_an_unreadable_goal_is_refused(hold: Holdfast, ada: Outside, goal: str) -> None:
     with pytest.raises(InvalidValue, match="goal"):
         await ada.offer(goal)
     assert not (await hold.store.find()).items

@@ -89,9 +89,7 @@ async def test_of_two_patches_for_one_version_one_is_applied(hold: Holdfast, ada
     assert won.state == await hold.state(task.id)
 
 
-async def test_a_patch_while_somebody_holds_the_task_takes_nothing_from_its_holder(
-    hold: Holdfast, ada: Outside
-) -> None:
+async def test_a_patch_takes_nothing_from_the_holder_of_the_task(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     lease = (await ada.take()).lease
     await patch_state(hold, task.id, patch(set_flags=["careful"]), version=1, by="mcp:bob", reason="")

@@ -59,7 +59,7 @@ async def test_the_same_again_is_answered_and_changes_nothing(hold: Holdfast, ad
     assert await everything(hold, task.id) == before
 
 
-async def test_it_is_answered_to_whoever_holds_the_task_next(
+async def test_the_next_holder_of_the_task_gets_the_answer(
     hold: Holdfast, ada: Outside, bob: Outside, clock: ManualClock
 ) -> None:
     task = await ada.offer()
@@ -143,7 +143,7 @@ async def test_a_patch_that_contradicts_the_state_takes_the_step_with_it(hold: H
     assert await hold.store.steps(task.id) == []
 
 
-async def test_progress_is_told_to_whoever_watches(hold: Holdfast, ada: Outside) -> None:
+async def test_progress_is_reported_to_watchers(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     lease = (await ada.take()).lease
     standing = await ada.holding(lease).report("half way", 50)

@@ -98,7 +98,7 @@ async def test_hints_that_come_while_it_closes_start_nothing(url: str) -> None:
     await until(lambda: execute(url, SESSIONS) == [])
 
 
-async def test_nobody_begins_to_listen_while_it_closes(url: str) -> None:
+async def test_no_listener_starts_while_it_closes(url: str) -> None:
     store = await PostgresStore(url).open()
     store._backend.publish({"task:a"})
     closing = asyncio.create_task(store.close())
@@ -126,7 +126,7 @@ async def test_what_the_sending_died_of_is_said_and_does_not_spoil_the_close(cap
     assert record.exc_info is not None
 
 
-async def test_a_driver_that_answers_a_cancel_with_an_error_keeps_nobody_from_closing() -> None:
+async def test_a_driver_error_on_cancel_does_not_prevent_closing() -> None:
     connection = FakeConnection(slow=True)
     notices = notices_on(connection)
 

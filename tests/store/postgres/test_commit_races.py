@@ -191,7 +191,7 @@ async def test_children_with_the_same_keys_in_opposite_order(url: str, store: Po
     assert [child.created for child in verdict.children] == [False, False]
 
 
-async def test_a_refused_commit_leaves_nothing_and_spoils_nobody(store: PostgresStore) -> None:
+async def test_a_refused_commit_leaves_nothing_and_spoils_no_other(store: PostgresStore) -> None:
     """What comes before the refused operation in its Commit is undone, what others did is not."""
     one, two = await claimed(store, "a", "b")
     await store.submit([NewTask(name="child", key="k", user_input="taken")])

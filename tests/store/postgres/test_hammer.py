@@ -113,7 +113,7 @@ async def meddle(url: str, seed: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_crowd(url: str, seeds: Sequence[int]) -> None:
+async def test_many_at_once(url: str, seeds: Sequence[int]) -> None:
     async with PostgresStore(url) as store:
         for seed in seeds[:2] if len(seeds) <= 5 else seeds:
             acknowledged: dict[str, set[str]] = {}

@@ -127,7 +127,7 @@ async def test_claims_pass_by_what_another_claim_holds(url: str, store: Postgres
     assert not mine & theirs
 
 
-async def test_a_sweep_waits_for_nobody(url: str, store: PostgresStore, clock: ManualClock) -> None:
+async def test_a_sweep_does_not_wait_for_locks(url: str, store: PostgresStore, clock: ManualClock) -> None:
     """What somebody holds is swept the next time."""
     await store.submit([NewTask(name="job", id=i, deadline=clock.now() + timedelta(seconds=5)) for i in ("a", "b")])
     await store.register(NewWorker(id="w", lease=60))
@@ -152,7 +152,7 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-async def test_nobody_is_dead_right_after_a_restart(own_server: PostgresServer, *, broken: bool) -> None:
+async def test_no_worker_is_dead_right_after_a_restart(own_server: PostgresServer, *, broken: bool) -> None:
     """A crash of the server longer than every lease: no worker could renew, and none loses its tasks for that."""
     url = own_server.create_database()
     async with PostgresStore(url) as store:

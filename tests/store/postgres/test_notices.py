@@ -38,7 +38,7 @@ async def test_our_own_hints_do_not_come_twice(store: PostgresStore) -> None:
         assert await listener.wait(0.2) == frozenset()
 
 
-async def test_a_listener_that_lost_its_connection_is_told_to_look(url: str, store: PostgresStore) -> None:
+async def test_a_listener_that_lost_its_connection_has_to_look(url: str, store: PostgresStore) -> None:
     """What was hinted at while it was away is not known."""
     async with PostgresStore(url) as other, other.listen() as listener:
         await heard(listener, ANYTHING)

@@ -71,7 +71,7 @@ def test_two_commits_of_one_task_keep_their_order() -> None:
     assert taken(commit("a", step()), commit("b", step()), commit("a", COMPLETE)) == [1]
 
 
-def test_a_child_that_somebody_begins_to_wait_for_is_not_plain() -> None:
+def test_a_child_with_a_new_waiter_is_not_plain() -> None:
     wait = move(TaskState.WAITING, waits=(UntilChildren(key="join", children=("child",)),))
     assert taken(commit("child", COMPLETE), commit("parent", wait), commit("stranger", COMPLETE)) == [2]
 

@@ -34,7 +34,7 @@ def test_an_account_of_ones_own_is_ones_own() -> None:
     assert runs([commit("a", shared), commit("b")]) == [[0], [1]]
 
 
-def test_the_end_of_a_task_passes_nobody_and_is_passed_by_nobody() -> None:
+def test_the_end_of_a_task_keeps_its_order() -> None:
     """It may wake a task that another Commit of the batch is about."""
     batch = [commit("a"), commit("a"), commit("b", COMPLETE), commit("c"), commit("d", COMPLETE)]
     assert runs(batch) == [[0], [1, 2, 3, 4]]

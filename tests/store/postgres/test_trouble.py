@@ -252,7 +252,7 @@ async def test_read_only_seconds_longer_than_a_lease_are_waited_out(
 
 
 @pytest.mark.parametrize("retry_for", [0.0, 60.0])
-async def test_nobody_is_declared_dead_right_after_an_outage(postgres18: PostgresServer, retry_for: float) -> None:
+async def test_no_worker_is_declared_dead_right_after_an_outage(postgres18: PostgresServer, retry_for: float) -> None:
     """Nobody could renew a lease meanwhile. Also if the sweep itself was sent while nothing could be written."""
     url = postgres18.create_database()
     async with PostgresStore(url, retry_for=retry_for) as store, connected(url) as admin:
@@ -289,7 +289,7 @@ async def read_only(admin: psycopg.AsyncConnection[tuple[object, ...]], value: s
         )
 
 
-async def test_a_new_process_declares_nobody_dead_before_a_lease_has_passed(url: str) -> None:
+async def test_a_new_process_declares_no_worker_dead_before_a_lease_has_passed(url: str) -> None:
     """There may have been an outage until just now, in which nobody could renew a lease; it cannot know."""
     async with PostgresStore(url) as first:
         await claimed(first, "held", lease=5)

@@ -26,7 +26,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:  # type: ign
         yield opened
 
 
-async def test_nobody_is_declared_dead_right_after_a_full_disk(store: SqliteStore, clock: ManualClock) -> None:
+async def test_no_worker_is_declared_dead_right_after_a_full_disk(store: SqliteStore, clock: ManualClock) -> None:
     """While nothing could be written, nobody could renew a lease."""
     assert store._backend.writer is not None
     commit = store._backend.writer._commit
@@ -69,7 +69,7 @@ async def test_a_reboot_ends_every_lease_at_once(store: SqliteStore, clock: Manu
         await store.heartbeat("w")
 
 
-async def test_a_reboot_nobody_names_is_seen_by_the_clock_going_back(
+async def test_a_reboot_without_a_boot_id_is_seen_by_the_clock_going_back(
     store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Systems without a boot id have one constant name for all boots."""

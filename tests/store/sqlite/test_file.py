@@ -74,7 +74,7 @@ async def test_a_file_that_is_no_database_is_left_untouched(tmp_path: Path) -> N
     await refused(path, NotAStore, "not a SQLite database")
 
 
-async def test_somebody_elses_database_is_left_untouched(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_left_untouched(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     edit(path, "CREATE TABLE cats (name TEXT)")
     await refused(path, NotAStore, "another program")
@@ -111,7 +111,7 @@ async def test_a_read_only_file_is_refused_in_words(tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
 
 
-async def test_a_read_only_database_is_refused_in_words_whoever_we_are(
+async def test_a_read_only_database_is_refused_with_a_clear_error_for_every_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root ignores file rights, so the database itself is opened read-only here."""

@@ -145,7 +145,7 @@ async def test_closing_leaves_a_restored_backup_alone(tmp_path: Path) -> None:
             assert await ids_in(again) == {"in-the-backup"}
 
 
-async def test_a_deleted_wal_is_saved_if_nobody_else_came(tmp_path: Path) -> None:
+async def test_a_deleted_wal_is_saved_if_no_other_process_came(tmp_path: Path) -> None:
     """Its commits are only in the open file. Closing copies them, unless another process has begun without them."""
     for others in (0, 1):
         path = tmp_path / f"{others}.db"

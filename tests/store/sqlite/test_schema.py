@@ -142,7 +142,7 @@ def test_queues_are_counted_without_reading_what_has_ended(connection: apsw.Conn
     assert "SCAN tasks USING INDEX tasks_open" in plan_of(connection, (QUERIES["queues"], [0]))
 
 
-def test_no_query_is_prepared_anew_for_each_value(tmp_path: Path) -> None:
+def test_no_query_is_prepared_again_for_each_value(tmp_path: Path) -> None:
     with closing(connect(str(tmp_path / "store.db"), durable=True)) as connection:
         assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1)
 

@@ -220,7 +220,7 @@ async def test_what_the_database_itself_refuses_spoils_one_commit_only(
     assert len(await store.history("two")) == 1
 
 
-async def test_nobody_is_declared_dead_after_everybody_stood_at_the_gate(
+async def test_no_worker_is_declared_dead_after_all_waited_at_the_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All leases lapse together while one process sits on the lock; nobody died."""

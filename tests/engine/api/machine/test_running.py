@@ -405,7 +405,7 @@ def add(number: int) -> int:
 
 
 @given(some.data())
-async def test_any_path_through_any_table_is_followed_and_told(data: some.DataObject) -> None:
+async def test_any_path_through_any_table_is_followed_and_reported(data: some.DataObject) -> None:
     count = data.draw(some.integers(1, 5), label="states")
     states = [f"s{number}" for number in range(count)]
     ahead = {

@@ -121,7 +121,7 @@ def test_a_blocking_task_may_use_it_too(quick: Holdfast) -> None:
 # Events
 
 
-def test_events_come_as_they_are_told_and_end_with_the_task(url: str) -> None:
+def test_events_come_as_they_are_emitted_and_end_with_the_task(url: str) -> None:
     hold = Holdfast(url)
 
     @hold.task
@@ -356,7 +356,7 @@ async def _one_more(number: int) -> int:
     return number + 1
 
 
-def test_a_call_that_is_under_way_when_another_thread_closes_it_is_told(quick: Holdfast) -> None:
+def test_a_call_under_way_when_another_thread_closes_it_gets_an_error(quick: Holdfast) -> None:
     begun: list[None] = []
     ended = threading.Event()
 

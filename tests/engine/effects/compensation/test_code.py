@@ -307,7 +307,9 @@ async def test_a_branch_that_is_left_behind_can_do_nothing_while_steps_are_undon
     assert {key for key in await steps_of(quick, handle) if not key.startswith("holdfast:undo")} == {"flight"}
 
 
-async def test_a_branch_that_waits_for_leave_is_not_told_while_steps_are_undone(hold: Holdfast, agency: Agency) -> None:
+async def test_a_branch_that_waits_for_approval_is_not_resumed_while_steps_are_undone(
+    hold: Holdfast, agency: Agency
+) -> None:
     """A resumed task would take its question for one that was refused."""
     works = False
 

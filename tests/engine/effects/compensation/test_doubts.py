@@ -116,7 +116,7 @@ async def test_what_did_not_happen_needs_no_undo(hold: Holdfast, agency: Agency)
     assert (await states_of(hold, stopped.handle))["hotel"] is EffectState.INTENDED
 
 
-async def test_what_nobody_knows_is_for_a_person_before_anything_is_undone(hold: Holdfast, agency: Agency) -> None:
+async def test_an_unknown_outcome_is_for_a_person_before_anything_is_undone(hold: Holdfast, agency: Agency) -> None:
     hotel = Hotel(agency, None)
     async with Stopped(hold, agency, hotel) as stopped:
         [doubt] = await doubts_of(hold, stopped.handle, "hotel")
@@ -243,9 +243,7 @@ async def test_a_doubtful_call_alone_makes_a_saga(box: Sandbox, agency: Agency) 
     assert agency.book == ["-hotel"]
 
 
-async def test_a_doubtful_call_whose_worker_died_makes_a_saga_for_whoever_ends_the_task(
-    quick: Holdfast, agency: Agency
-) -> None:
+async def test_a_call_in_doubt_of_a_dead_worker_makes_a_saga_of_the_end(quick: Holdfast, agency: Agency) -> None:
     """Nobody holds the task when it is cancelled, or when its deadline passes."""
     hold = quick
     hotel = Hotel(agency, Happened(Booking("hotel", 7)))
@@ -363,7 +361,7 @@ async def test_what_a_person_has_undone_is_not_done_again_whatever_crashes() -> 
 
 
 @pytest.mark.parametrize("revive", ["resume", "retry"])
-async def test_what_a_person_has_undone_is_done_anew_when_the_task_is_revived(box: Sandbox, revive: str) -> None:
+async def test_what_a_person_has_undone_is_done_again_when_the_task_is_revived(box: Sandbox, revive: str) -> None:
     charge = Charge()
 
     @box.hold.task(retry=ONE_TRY)
@@ -450,7 +448,7 @@ async def test_an_undo_that_a_person_wanted_and_that_fails_is_asked_about(box: S
     assert len(charge.made) == 1
 
 
-async def test_nobody_can_have_a_step_undone_that_names_no_way_to(box: Sandbox) -> None:
+async def test_a_step_without_compensation_cannot_be_undone(box: Sandbox) -> None:
     charge = Charge()
 
     @box.hold.task(retry=ONE_TRY)

@@ -175,7 +175,7 @@ async def test_a_compensation_that_fails_again_is_asked_about_again(box: Sandbox
     assert agency.book == ["+flight"]
 
 
-async def test_what_somebody_undid_by_hand_counts_as_undone(hold: Holdfast, agency: Agency) -> None:
+async def test_what_a_person_undid_by_hand_counts_as_undone(hold: Holdfast, agency: Agency) -> None:
     travel = journey(hold, agency, "flight")
     agency.broken = {"flight"}
     handle = await hold.submit(travel)

@@ -97,7 +97,7 @@ async def test_an_undo_that_did_not_happen_is_made_again_under_the_same_id(hold:
 
 
 @pytest.mark.parametrize("decision", ["undone", "compensate", "abandon"])
-async def test_an_undo_nobody_knows_about_is_for_a_person(hold: Holdfast, agency: Agency, decision: str) -> None:
+async def test_an_unknown_undo_is_for_a_person(hold: Holdfast, agency: Agency, decision: str) -> None:
     """And only they may have it made once more. The other steps do not wait for them."""
     refunds = Refunds(Unknown("the bank is closed") if decision == "undone" else None)
     handle = await journey(hold, agency, refunds)

@@ -266,7 +266,7 @@ async def test_a_waiting_task_whose_deadline_passes_is_woken_to_undo_its_steps(
     assert reasons[-1] == "deadline passed (1 step undone)"
 
 
-async def test_a_waiting_task_with_nobody_on_it_is_left_to_be_undone_when_its_deadline_passes(
+async def test_a_waiting_task_without_a_worker_is_undone_when_its_deadline_passes(
     hold: Holdfast, agency: Agency
 ) -> None:
     """A sweep may not just fail it."""
@@ -471,7 +471,7 @@ async def test_a_worker_that_stops_hands_an_undo_on_to_the_next(hold: Holdfast, 
     assert len(await undos_of(hold, handle)) == 3
 
 
-async def test_nobody_is_asked_for_leave_any_more_once_it_is_being_undone(hold: Holdfast, agency: Agency) -> None:
+async def test_no_approval_is_asked_while_it_is_being_undone(hold: Holdfast, agency: Agency) -> None:
     """Its questions are taken back at once, and not only when the last undo is through."""
 
     @hold.task(retry=ONE_TRY)

@@ -18,7 +18,7 @@ async def choose() -> int:
 
 
 @pytest.mark.parametrize("pause", [0, 600], ids=["at once", "after a wait"])
-async def test_an_intent_that_was_not_used_binds_nobody(box: Sandbox, world: World, pause: int) -> None:
+async def test_an_unused_intent_has_no_effect(box: Sandbox, world: World, pause: int) -> None:
     """The call that comes is another one than was announced, in the same attempt or in a later one."""
     hold = box.hold
 

@@ -176,7 +176,7 @@ async def test_whatever_can_be_armed_can_be_asked_about(quick: Holdfast, odd: ob
         assert await ended(handle) == "sent"
 
 
-async def test_what_a_person_wanted_undone_can_be_done_anew_after_a_resume(box: Sandbox) -> None:
+async def test_what_a_person_wanted_undone_can_be_done_again_after_a_resume(box: Sandbox) -> None:
     hold, agency = box.hold, Agency()
 
     async def reserve(what: str, effect_id: str) -> str:
@@ -202,7 +202,7 @@ async def test_what_a_person_wanted_undone_can_be_done_anew_after_a_resume(box: 
     assert await hold.doubts() == []
 
 
-async def test_what_somebody_undid_by_hand_while_nobody_worked_on_it_is_done_again(quick: Holdfast) -> None:
+async def test_what_a_person_undid_while_no_worker_ran_it_is_done_again(quick: Holdfast) -> None:
     agency = Agency()
     agency.broken.add("flight")
 

@@ -62,7 +62,7 @@ async def test_only_what_is_shown_is_read(quick: Holdfast, reads: Callable[[Hold
     assert [offset for offset, _ in seen] == list(range(0, stored.size, 256 << 10))
 
 
-async def test_bytes_that_are_no_text_are_told_as_such(hold: Holdfast) -> None:
+async def test_bytes_that_are_not_text_are_shown_as_bytes(hold: Holdfast) -> None:
     image = await hold.artifacts.write(b"\x89PNG\r\n\x1a\n\0\0" * 1000, name="plot.png")
     for how, pattern in (("head", None), ("tail", None), ("head_tail", None), ("grep", "PNG")):
         shown = await hold.artifacts.excerpt(image.id, how, pattern=pattern)  # type: ignore[arg-type]

@@ -174,7 +174,7 @@ async def test_a_failure_that_was_handled_replays(quick: Holdfast) -> None:
     assert ran[fork] == ["b"]
 
 
-async def test_an_approval_that_was_given_holds_and_an_open_one_is_asked_anew(hold: Holdfast) -> None:
+async def test_a_given_approval_holds_and_an_open_one_is_asked_again(hold: Holdfast) -> None:
     @hold.task
     async def work(ctx: Context) -> list[str | None]:
         first = await ctx.approval("One?", key="one")

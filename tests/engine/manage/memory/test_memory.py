@@ -55,7 +55,7 @@ async def test_a_source_that_changes_its_mind_supersedes_itself(hold: Holdfast) 
     assert values(await hold.memory.search("coffee")) == []
 
 
-async def test_another_source_is_a_conflict_until_somebody_settles_it(hold: Holdfast, clock: ManualClock) -> None:
+async def test_another_source_is_a_conflict_until_it_is_settled(hold: Holdfast, clock: ManualClock) -> None:
     tea = await hold.memory.store("alice", "likes", "tea", source="bob", confidence=0.9)
     clock.advance(1)
     coffee = await hold.memory.store("alice", "likes", "coffee", source="carol", confidence=0.4)

@@ -270,7 +270,7 @@ def test_what_was_just_said_stands(life: list[tuple[object, ...]], value: object
 
 
 @given(lives)
-def test_a_memory_that_is_brought_into_an_empty_one_is_the_same(life: list[tuple[object, ...]]) -> None:
+def test_a_memory_imported_into_an_empty_one_is_the_same(life: list[tuple[object, ...]]) -> None:
     here, there = live_through(life), Store()
     there.write(merge(there.seen(), here.facts.values()))
     assert there.facts == here.facts
@@ -299,7 +299,7 @@ def test_of_two_that_meet_the_fresher_stands() -> None:
     assert merge(subject(here), [older]) == (replace(older, superseded_by=here.id),)
 
 
-def test_one_who_is_beaten_by_its_own_source_takes_nobody_elses_word_away() -> None:
+def test_a_fact_replaced_by_its_own_source_removes_no_other() -> None:
     """Alice said coffee, then tea. Bob says coffee, and still does."""
     tea, coffee = fact("tea", "alice", created_at=NOW + DAY), fact("coffee", "bob", created_at=NOW - DAY)
     earlier = fact("coffee", "alice", created_at=NOW)

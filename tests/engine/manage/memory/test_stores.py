@@ -135,7 +135,7 @@ def test_postgres_finds_words_by_index(filled: str) -> None:
         "UPDATE subjects SET mark = ''",
     ],
 )
-async def test_nobody_elses_sql_changes_the_memory(statement: str) -> None:
+async def test_user_sql_cannot_change_the_memory(statement: str) -> None:
     async def meddle(tx: Transaction) -> None:
         await tx.execute(statement)
 

@@ -281,7 +281,7 @@ async def test_the_smaller_budget_stops_the_run(hold: Holdfast) -> None:
     assert (await hold.state(handle)).budget == Budget(max_steps=3)
 
 
-async def test_a_cost_that_nobody_counts_is_refused(quick: Holdfast) -> None:
+async def test_a_cost_without_prices_is_refused(quick: Holdfast) -> None:
     agent, _ = register(quick, ["done"])
     with pytest.raises(InvalidValue, match="would never be reached"):
         await quick.submit(agent, "go", state=replace(GIVEN_STATE, budget=Budget(max_cost=1)))
@@ -495,7 +495,7 @@ async def test_while_a_worker_has_it_and_has_not_begun_nothing_is_patched(
     assert (await handle.task()).version == 0
 
 
-async def test_whoever_is_first_the_state_is_begun_once(hold: Holdfast) -> None:
+async def test_the_state_is_begun_once_in_any_order(hold: Holdfast) -> None:
     """Workers claim while others patch: each patch comes before the beginning, after it, or too late."""
     agent, _ = register(hold, lambda _: "done")
 

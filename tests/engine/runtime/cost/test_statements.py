@@ -107,7 +107,7 @@ async def test_a_lone_step_is_one_statement_on_postgresql(postgres_url: str) -> 
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
-async def test_a_crowd_shares_its_transactions(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_many_tasks_share_transactions(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     url = f"sqlite:///{tmp_path}/cost.db" if backend == "sqlite" else request.getfixturevalue("postgres_url")
     hold = Holdfast(url)
     steps, empty = define(hold)

@@ -171,7 +171,7 @@ async def test_details_that_are_changed_back_are_asked_about_a_third_time(box: S
     assert sorted(records) == [("a", "approved"), ("a", "void"), ("b", "void")]
 
 
-async def test_another_wording_of_the_same_question_asks_nobody_anew(box: Sandbox) -> None:
+async def test_another_wording_of_the_same_question_is_not_asked_again(box: Sandbox) -> None:
     wording = "Go on?"
 
     @box.hold.task
@@ -464,7 +464,7 @@ async def test_an_intent_that_was_written_early_does_not_get_around_the_approval
     assert (await stored(box.hold, approval)).consumed_by == till.paid[0][1]
 
 
-async def test_a_resume_after_a_refused_step_asks_anew(hold: Holdfast) -> None:
+async def test_a_resume_after_a_refused_step_asks_again(hold: Holdfast) -> None:
     till = Till()
 
     @hold.task(retry=ONE_TRY)

@@ -41,7 +41,7 @@ async def test_an_approval_that_expires_is_a_rejection(box: Sandbox) -> None:
     assert record.decided_at == record.expires_at
 
 
-async def test_an_approval_may_hold_when_nobody_decides(box: Sandbox) -> None:
+async def test_an_approval_may_be_granted_by_default(box: Sandbox) -> None:
     @box.hold.task
     async def work(ctx: Context) -> Decided:
         return await ctx.approval("Go on?", expires=3600, default="approved")
@@ -96,7 +96,7 @@ async def test_a_decision_in_time_counts_however_late_it_is_seen(still: Holdfast
     assert (await handle.task()).result == "anna"
 
 
-async def test_a_decision_after_the_expiry_is_refused_even_if_nobody_has_noticed_it(
+async def test_a_decision_after_the_expiry_is_refused_even_if_it_is_not_recorded(
     still: Holdfast, clock: ManualClock
 ) -> None:
     @still.task
@@ -120,7 +120,7 @@ async def test_a_decision_after_the_expiry_is_refused_even_if_nobody_has_noticed
         await reaches(handle, TaskState.FAILED)
 
 
-async def test_somebody_elses_worker_sees_to_an_expiry_on_time(tmp_path: Path, clock: ManualClock) -> None:
+async def test_another_worker_handles_an_expiry_on_time(tmp_path: Path, clock: ManualClock) -> None:
     """No worker that knows the task is there: one for another queue, with other tasks, is enough."""
     url = f"sqlite:///{tmp_path}/hold.db"
     async with Holdfast(url, clock=clock) as mine, Holdfast(url, clock=clock) as theirs:
@@ -154,7 +154,7 @@ async def test_somebody_elses_worker_sees_to_an_expiry_on_time(tmp_path: Path, c
         assert (await handle.task()).result == "expired"
 
 
-async def test_an_expiry_moves_the_task_with_nobody_on_it(hold: Holdfast) -> None:
+async def test_an_expiry_moves_a_task_without_a_worker(hold: Holdfast) -> None:
     @hold.task(queue="mine")
     async def asking(ctx: Context) -> str:
         return (await ctx.approval("Go on?", expires=0.3, default="approved")).state.value
@@ -195,7 +195,7 @@ async def test_the_time_to_decide_does_not_start_over_with_a_replay(box: Sandbox
     assert record.decided_at == record.expires_at
 
 
-async def test_a_resume_after_an_expiry_asks_anew_with_new_time(box: Sandbox) -> None:
+async def test_a_resume_after_an_expiry_asks_again_with_new_time(box: Sandbox) -> None:
     @box.hold.task
     async def work(ctx: Context) -> str | None:
         return (await ctx.approval("Go on?", expires=100)).by

@@ -148,7 +148,7 @@ async def test_an_attempt_that_is_retried_leaves_its_question_open(box: Sandbox)
 
 
 @pytest.mark.parametrize("revive", ["resume", "retry"])
-async def test_a_task_that_comes_back_asks_anew_what_was_closed(hold: Holdfast, revive: str) -> None:
+async def test_a_revived_task_asks_again_what_was_closed(hold: Holdfast, revive: str) -> None:
     works = False
 
     @hold.task(retry=ONE_TRY)
@@ -180,7 +180,7 @@ async def test_a_task_that_comes_back_asks_anew_what_was_closed(hold: Holdfast, 
     assert [one.state.value for one in await all_approvals(hold, handle)] == ["closed", "approved"]
 
 
-async def test_a_task_that_comes_back_asks_anew_for_a_step_whose_question_was_closed(box: Sandbox) -> None:
+async def test_a_revived_task_asks_again_for_a_step_whose_question_was_closed(box: Sandbox) -> None:
     paid: list[int] = []
 
     @box.hold.task(retry=ONE_TRY, deadline=3600)

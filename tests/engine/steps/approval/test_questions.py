@@ -85,7 +85,7 @@ async def test_an_answer_that_is_no_json_is_refused(box: Sandbox) -> None:
     assert await stored(box.hold, question) == question
 
 
-async def test_nobody_has_to_answer(box: Sandbox) -> None:
+async def test_the_answer_is_optional(box: Sandbox) -> None:
     @box.hold.task(retry=ONE_TRY)
     async def work(ctx: Context) -> JsonValue:
         return await ctx.ask("Where to?")
@@ -98,7 +98,7 @@ async def test_nobody_has_to_answer(box: Sandbox) -> None:
     assert failed.value.type_name == "holdfast.Rejected"
 
 
-async def test_a_question_that_nobody_answers_in_time_is_rejected(box: Sandbox) -> None:
+async def test_a_question_without_an_answer_in_time_is_rejected(box: Sandbox) -> None:
     @box.hold.task
     async def work(ctx: Context) -> str:
         try:

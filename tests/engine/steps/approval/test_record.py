@@ -212,7 +212,7 @@ async def test_a_decision_is_final(hold: Holdfast) -> None:
     assert await stored(hold, approval) == decided
 
 
-async def test_an_approval_nobody_asked_for_is_not_found(hold: Holdfast) -> None:
+async def test_an_unknown_approval_is_not_found(hold: Holdfast) -> None:
     for decide in (hold.approve("nobody", by="anna"), hold.reject("nobody", by="anna")):
         with pytest.raises(NotFound, match="no approval 'nobody'"):
             await decide
@@ -322,7 +322,7 @@ async def test_questions_about_effects_are_no_approvals_however_many_there_are(b
     assert await hold.approvals() == [approval]
 
 
-async def test_doubts_are_not_crowded_out_by_calls_that_are_being_made(box: Sandbox) -> None:
+async def test_calls_under_way_do_not_hide_doubts(box: Sandbox) -> None:
     """A call under way looks like a doubt to the store; only its task tells that somebody is making it."""
     hold = box.hold
     go = asyncio.Event()

@@ -219,7 +219,7 @@ async def test_a_rejection_that_was_handled_stays_rejected_when_another_error_is
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "as the cause of another error"])
-async def test_a_resume_after_a_rejection_asks_anew(hold: Holdfast, wrapped: bool) -> None:
+async def test_a_resume_after_a_rejection_asks_again(hold: Holdfast, wrapped: bool) -> None:
     @hold.task(retry=ONE_TRY)
     async def work(ctx: Context) -> str | None:
         try:
@@ -249,7 +249,7 @@ async def test_a_resume_after_a_rejection_asks_anew(hold: Holdfast, wrapped: boo
     assert states == [("rejected", "anna"), ("rejected", "bert"), ("approved", "carl")]
 
 
-async def test_a_retry_asks_anew_what_had_been_approved(box: Sandbox) -> None:
+async def test_a_retry_asks_again_what_had_been_approved(box: Sandbox) -> None:
     """A new round does everything again; an approval was for the old one."""
     runs = 0
 

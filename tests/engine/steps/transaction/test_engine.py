@@ -949,9 +949,7 @@ def test_blocking_code_has_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("repeat", [False, True])
-async def test_a_new_round_does_it_anew_only_where_that_is_said(
-    hold: Holdfast, bookings: Bookings, repeat: bool
-) -> None:
+async def test_a_new_round_repeats_it_only_with_repeat(hold: Holdfast, bookings: Bookings, repeat: bool) -> None:
     """As a once step: neither a retry from the start nor a rejection in review doubles it unseen."""
     results: list[str] = []
 
@@ -974,7 +972,7 @@ async def test_a_new_round_does_it_anew_only_where_that_is_said(
     assert [step.round for step in await hold.store.steps(handle.id) if step.kind == "transaction"] == [1, 2, 3]
 
 
-async def test_a_new_round_that_asks_for_something_else_is_told_so(hold: Holdfast, bookings: Bookings) -> None:
+async def test_a_new_round_that_asks_for_something_else_gets_an_error(hold: Holdfast, bookings: Bookings) -> None:
     @hold.task(retry=ONE_ATTEMPT)
     async def travel(ctx: Context) -> str:
         await ctx.transaction("book", bookings.book, f"{ctx.task.round}A")

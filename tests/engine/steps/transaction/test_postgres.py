@@ -177,7 +177,7 @@ async def test_the_commit_is_still_under_way(
     assert await keys_of(store) == (["step"] if is_fine else [])
 
 
-async def test_without_a_commit_nobody_can_tell(store: PostgresStore, fault: Fault) -> None:
+async def test_without_a_commit_the_start_is_unknown(store: PostgresStore, fault: Fault) -> None:
     async def commit_and_lose(connection: PostgresConnection) -> psycopg.Error | None:
         assert await fault.commit(connection) is None
         return psycopg.OperationalError("the connection is lost")
@@ -426,7 +426,7 @@ async def test_the_server_ends_what_a_frozen_process_left_open(store: PostgresSt
     assert await ask(store, "SHOW idle_in_transaction_session_timeout") == [("61s",)]
 
 
-async def test_open_transactions_keep_nobody_from_working(postgres_url: str) -> None:
+async def test_open_transactions_do_not_block_workers(postgres_url: str) -> None:
     """They have connections of their own: a heartbeat that had to wait for one would cost a lease."""
     async with PostgresStore(postgres_url, pool_size=2) as store:
         await BOOKINGS.create(store)

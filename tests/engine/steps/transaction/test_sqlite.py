@@ -165,7 +165,7 @@ async def test_statements_run_off_the_loop(store: SqliteStore) -> None:
     assert turns > 5
 
 
-async def test_nobody_is_taken_for_dead_because_of_a_long_transaction(tmp_path: Path) -> None:
+async def test_no_worker_is_declared_dead_because_of_a_long_transaction(tmp_path: Path) -> None:
     """No heartbeat could be written meanwhile: all leases lapsed together, and nobody died."""
     clock = ManualClock()
     async with SqliteStore(tmp_path / "hold.db", clock=clock) as store:

@@ -223,7 +223,7 @@ async def test_a_semicolon_or_a_comment_at_the_end_is_no_second_statement(
     assert await ask(store, "SELECT 1 /* and that is all */ ;") == [(1,)]
 
 
-async def test_a_transaction_sees_itself_and_nobody_else_does(store: StateStore, bookings: Bookings) -> None:
+async def test_a_transaction_sees_itself_and_no_other_does(store: StateStore, bookings: Bookings) -> None:
     async def work(tx: Transaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         assert await tx.execute("SELECT seat FROM bookings") == [("1A",)]

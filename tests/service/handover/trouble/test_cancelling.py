@@ -19,7 +19,7 @@ async def cancelled_in_hands(hold: Holdfast, ada: Outside) -> str:
     return task.id
 
 
-async def test_whoever_sweeps_after_its_agent_died_ends_it(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:
+async def test_a_sweep_after_its_agent_died_ends_it(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:
     task_id = await cancelled_in_hands(hold, ada)
     await sweep(hold.store)
     assert (await task_of(hold, task_id)).state is TaskState.RUNNING  # its agent may still be at it
@@ -37,9 +37,7 @@ async def test_its_children_end_with_it(hold: Holdfast, ada: Outside, clock: Man
     assert (await task_of(hold, "child")).state is TaskState.CANCELLED
 
 
-async def test_one_that_was_taken_back_by_somebody_elses_sweep(
-    hold: Holdfast, ada: Outside, clock: ManualClock
-) -> None:
+async def test_one_that_was_taken_back_by_another_sweep(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:
     """Workers on the same store sweep whenever they claim, and they know nothing of such tasks."""
     task_id = await cancelled_in_hands(hold, ada)
     clock.advance(61)
@@ -85,7 +83,7 @@ async def test_claims_from_its_queue_end_it_and_get_what_else_is_there(
     assert (await task_of(hold, task_id)).state is TaskState.CANCELLED
 
 
-async def test_its_agent_asks_nobody_any_more_and_lets_go(hold: Holdfast, ada: Outside) -> None:
+async def test_its_agent_stops_asking_and_releases_the_task(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     holding = ada.holding((await ada.take()).lease)
     await hold.cancel(task.id, "not wanted", by="ann")

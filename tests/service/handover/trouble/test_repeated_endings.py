@@ -26,7 +26,7 @@ ENDINGS: dict[str, Callable[[LeaseHolder], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("ending", ["finish", "give_up", "release"])
-async def test_a_repetition_is_told_so(hold: Holdfast, ada: Outside, ending: str) -> None:
+async def test_a_repetition_is_reported(hold: Holdfast, ada: Outside, ending: str) -> None:
     task = await ada.offer()
     holding = ada.holding((await ada.take()).lease)
     first: Any = await ENDINGS[ending](holding)
@@ -61,7 +61,7 @@ async def test_another_result_is_not_called_unwritten(ada: Outside) -> None:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_somebody_else_with_the_same_lease_is_told_that_it_is_over(
+async def test_another_holder_of_the_same_lease_learns_that_it_is_over(
     hold: Holdfast, ada: Outside, bob: Outside, ending: str
 ) -> None:
     task = await ada.offer()

@@ -43,7 +43,7 @@ async def test_it_comes_back_without_an_answer(hold: Holdfast, ada: Outside, clo
     assert patch.author == "engine"  # nobody said anything
 
 
-async def test_it_is_told_until_it_is_asked_again(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:
+async def test_it_is_notified_until_the_next_question(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:
     task = await ada.offer()
     await ada.holding((await ada.take()).lease).ask("Which disk?")
     clock.advance(61)
