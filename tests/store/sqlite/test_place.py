@@ -16,8 +16,14 @@ import pytest
 
 from holdfast import NewTask, StoreReplaced, TaskState
 from holdfast.engine.runtime.store_retry import endless_pauses
+from holdfast.model.commit import Commit, Held
+from holdfast.model.operations import Move, Operation, UntilEvent, WriteStep
+from holdfast.model.step import Step, StepState
+from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.gate import file_gate
+from holdfast.store.sqlite.place import raise_epoch
 from holdfast.store.sqlite.writer import SqliteWriter
 
 OTHER_PROCESS = """
@@ -260,8 +266,8 @@ async def test_sqlites_own_copies_are_noticed_though_the_wal_was_never_copied(tm
 
 
 async def test_a_restore_through_sqlite_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one transaction among others: only the epoch, which goes back, tells."""
-    for lasts, is_noticed in ((0.0, True), (3600.0, False)):
+    """It is one transaction among others: the epoch goes back. Within one epoch, what this process wrote is gone."""
+    for lasts in (0.0, 3600.0):
         monkeypatch.setattr("holdfast.store.sqlite.place.EPOCH_LASTS", lasts)
         path = tmp_path / f"{lasts}.db"
         async with SqliteStore(path) as one, SqliteStore(path) as idle:
@@ -270,13 +276,87 @@ async def test_a_restore_through_sqlite_is_noticed(tmp_path: Path, monkeypatch: 
             await one.submit([NewTask(id="after", name="job")])
             await idle.sweep()  # has seen the newer epoch
             back_up(beside(path, "-copy"), path)
-            for store in (one, idle):
-                if is_noticed:
-                    with pytest.raises(StoreReplaced, match="older state was restored"):
-                        await store.submit([NewTask(name="job")])
-                else:  # the limit: a backup and its restore within one epoch
-                    await store.submit([NewTask(name="job")])
+            with pytest.raises(StoreReplaced, match="older state was restored"):
+                await one.submit([NewTask(name="job")])
+            if lasts:  # this process loses nothing of its own
+                await idle.submit([NewTask(name="job")])
+            else:
+                with pytest.raises(StoreReplaced, match="older state was restored"):
+                    await idle.submit([NewTask(name="job")])
         assert not problems_of(path)
+
+
+async def test_a_restore_within_one_epoch_takes_back_every_kind_of_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.sqlite.place.EPOCH_LASTS", 3600.0)
+
+    async def claim(store: SqliteStore) -> None:
+        await store.claim(Claim(worker_id="w", number=1, limit=1, queues=("default",), names=("job",)))
+
+    async def commit(store: SqliteStore, *operations: Operation) -> None:
+        sent = Commit(task_id="held", guard=Held("w", 1, 1), operations=operations, actor="w")
+        [verdict] = await store.commit([sent])
+        assert verdict.refusal is None
+
+    async def step(store: SqliteStore) -> None:
+        line = Step(
+            round=1, key="a", kind="step", position=1, state=StepState.COMPLETED, attempts=1, fence=1, digest="d"
+        )
+        await commit(store, WriteStep(line))
+
+    async def end(store: SqliteStore) -> None:
+        await commit(store, Move(to=TaskState.COMPLETED, reason="done"))
+
+    async def wait(store: SqliteStore) -> None:
+        await commit(store, Move(to=TaskState.WAITING, reason="waits", waits=(UntilEvent(key="e", channel="c"),)))
+
+    for change in (claim, step, end, wait):
+        path = tmp_path / f"{change.__name__}.db"
+        async with SqliteStore(path) as store:
+            await store.submit([NewTask(id="held", name="job")])
+            await store.register(NewWorker(id="w"))
+            if change is not claim:
+                await claim(store)
+            back_up(path, beside(path, "-copy"))
+            await change(store)
+            back_up(beside(path, "-copy"), path)
+            with pytest.raises(StoreReplaced, match="older state was restored"):
+                await store.heartbeat("w")
+
+
+async def test_a_restore_that_other_processes_have_written_after_is_noticed(tmp_path: Path) -> None:
+    """Their epochs may be beyond the last one that this process saw."""
+    path = tmp_path / "agents.db"
+    async with SqliteStore(path) as store:
+        await store.submit([NewTask(id="held", name="job")])
+        await store.register(NewWorker(id="w"))
+        back_up(path, tmp_path / "copy")
+        await store.claim(Claim(worker_id="w", number=1, limit=1, queues=("default",), names=("job",)))
+        back_up(tmp_path / "copy", path)
+        with closing(connect(str(path), durable=False)) as others:
+            for _ in range(5):
+                raise_epoch(others)
+        with pytest.raises(StoreReplaced, match="older state was restored"):
+            await store.heartbeat("w")
+
+
+async def test_a_new_schema_alone_is_no_alarm(tmp_path: Path) -> None:
+    """VACUUM changes its number too, and a table of the user's own; the last task may have been pruned before."""
+    path = tmp_path / "agents.db"
+    async with SqliteStore(path) as store, SqliteStore(path) as other:
+        for statement in ("VACUUM", "CREATE TABLE orders (id INTEGER)", "VACUUM"):
+            await store.submit([NewTask(id=f"before {statement}"[:20], key=statement, name="job")])
+            with closing(apsw.Connection(str(path))) as connection:
+                connection.execute(statement)
+            await store.submit([NewTask(name="job")])
+            await other.submit([NewTask(name="job")])
+        with closing(connect(str(path), durable=False)) as connection:
+            raise_epoch(connection)  # as a process that prunes does first
+            connection.execute("DELETE FROM tasks")
+            connection.execute("VACUUM")
+        await store.submit([NewTask(name="job")])
+        assert (await store.count())[TaskState.PENDING] == 1
 
 
 async def test_the_first_write_of_a_process_counts_for_a_restore(

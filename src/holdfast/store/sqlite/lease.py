@@ -116,6 +116,8 @@ def claim(tx: WriteTransaction, claim: Claim) -> list[Claimed]:
     tx.hints.update([f"task:{task_id}" for _, task_id in ready])
     rows = tx.all_many("just_claimed", [(task_id,) for _, task_id in ready])
     claimed = [(moves, RECORDS.task(*task)) for moves, *task in rows]
+    if claimed:
+        tx.last_task = claimed[-1][1].id, claimed[-1][1].revision
     tx.run_many(
         "insert_transition",  # one in review stays there, and has none
         [

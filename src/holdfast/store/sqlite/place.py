@@ -7,6 +7,9 @@ second, and right before the WAL is copied into the file. A backup has a lower o
 
 Every transaction compares the epoch it sees with the last one. The header of the file is read only when the file was
 written since the last look. It also holds the schema's number, which SQLite changes in every copy that it makes itself.
+
+A restore within the same epoch leaves the epoch as it is, but changes the schema's number, as a migration or VACUUM
+also does. Then the last task that this process wrote is looked up: a restore takes its last change back.
 """
 
 from __future__ import annotations
@@ -64,6 +67,11 @@ class FilePlace:
         self._written = _written(os.stat(path)) if found[0] else (0, 0)  # noqa: PTH116
         self._in_file = _read(self._header) or _Header(0, 0)
         self._first_epoch = self._epoch = current_epoch(connections[0])
+        self._schema = _schema_number(connections[0])
+        self._last_task: tuple[str, int] | None = None
+        """The last task that this process wrote, with its revision."""
+        self._last_task_epoch = 0
+        """The epoch in which this process wrote it."""
         self._next_epoch: int | None = None
         self._began_one_at: float | None = None
 
@@ -75,6 +83,7 @@ class FilePlace:
         """Do the same inside a transaction, and see that nothing but the store's own writes changed its content."""
         written = _written(self._compare())
         self._follow_epoch()
+        self._follow_schema()
         if written == self._written:
             return
         header = _read(self._header)
@@ -90,10 +99,15 @@ class FilePlace:
         due = self._began_one_at is None or now - self._began_one_at >= EPOCH_LASTS
         self._next_epoch = _write_next_epoch(self._connection) if due else None
 
-    def after_commit(self, now: float) -> None:
-        """Count the epoch that this transaction began. It counts only now: a COMMIT can fail."""
+    def after_commit(self, now: float, last_task: tuple[str, int] | None) -> None:
+        """Count the epoch that this transaction began. It counts only now: a COMMIT can fail.
+
+        ``last_task`` is a task that the transaction wrote, with its revision.
+        """
         if self._next_epoch is not None:
             self._epoch, self._began_one_at, self._next_epoch = self._next_epoch, now, None
+        if last_task is not None:
+            self._last_task, self._last_task_epoch = last_task, self._epoch
 
     def _follow_epoch(self) -> None:
         epoch = current_epoch(self._connection)
@@ -101,8 +115,21 @@ class FilePlace:
             raise replaced(self._path, "an older state was restored into it")
         self._epoch = epoch
 
+    def _follow_schema(self) -> None:
+        schema = _schema_number(self._connection)
+        if schema == self._schema:
+            return
+        if self._last_task is not None:
+            task_id, known = self._last_task
+            revision = self._connection.execute("SELECT revision FROM tasks WHERE id = ?", (task_id,)).get
+            # A task that is missing may have been pruned, but hardly in the second in which this process wrote it.
+            is_lost = self._last_task_epoch == self._epoch if revision is None else revision < known
+            if is_lost:
+                raise replaced(self._path, "an older state was restored into it")
+        self._schema = schema
+
     def _may_follow(self, header: _Header) -> bool:
-        if not self._in_file.schema <= header.schema <= int(self._connection.pragma("schema_version")):
+        if not self._in_file.schema <= header.schema <= self._schema:
             return False
         epoch, last = header.epoch, self._in_file.epoch
         if epoch == 0 or last == 0:  # a new file has its first epoch only in the WAL
@@ -171,6 +198,11 @@ def _write_next_epoch(connection: apsw.Connection) -> int:
 def current_epoch(connection: apsw.Connection) -> int:
     """Return the epoch as the last transaction left it, which may be only in the WAL yet."""
     return int(connection.execute("PRAGMA user_version").get) % _WRAPS
+
+
+def _schema_number(connection: apsw.Connection) -> int:
+    """Return the number that SQLite raises when the schema changes, or when it copies a database into this one."""
+    return int(connection.execute("PRAGMA schema_version").get)
 
 
 def _read(file: apsw.VFSFile) -> _Header | None:

@@ -65,6 +65,8 @@ def apply_plain(tx: WriteTransaction, part: Sequence[PlainCommit]) -> dict[str, 
     if ending := [plain for plain in part if plain.end is not None]:
         _end(tx, ending, verdicts)
     applied = [plain for plain in part if plain.task_id in verdicts]
+    if applied:
+        tx.last_task = applied[-1].task_id, verdicts[applied[-1].task_id].revision
     tx.run_many("put_step", [step_values(plain.task_id, step) for plain in applied for step in plain.steps])
     return verdicts
 

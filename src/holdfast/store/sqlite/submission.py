@@ -59,6 +59,8 @@ def _all_new(tx: WriteTransaction, tasks: Sequence[NewTask]) -> bool:
 
 def _store(tx: WriteTransaction, tasks: Sequence[NewTask], inputs: Sequence[bytes]) -> None:
     tx.run_many("insert_task", [_row(tx, task, body) for task, body in zip(tasks, inputs, strict=True)])
+    if tasks:
+        tx.last_task = tasks[-1].id, 1
     tx.run_many("insert_input", [(task.id, body) for task, body in zip(tasks, inputs, strict=True)])
     tx.run_many(
         "insert_transition",

@@ -31,6 +31,8 @@ class WriteTransaction:
         self.boot_id = boot_id
         self.stalled_until = stalled_until
         self.hints: set[str] = set()
+        self.last_task: tuple[str, int] | None = None
+        """A task that this transaction has written, and the revision that it has now."""
 
     def all(self, query: str, *values: Any) -> list[Row]:  # noqa: ANN401 - whatever SQLite can bind
         """Run a named query and return its rows."""
@@ -81,6 +83,7 @@ class WriteTransaction:
         )
         self._note(row, {TASK_COLUMNS[place] for place in changed})
         row.stored = values
+        self.last_task = row.id, row.revision
 
     def _note(self, row: TaskRow, changed: set[str]) -> None:
         if row.ready and "ready" in changed:

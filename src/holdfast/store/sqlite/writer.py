@@ -340,7 +340,7 @@ class SqliteWriter:
     def _finish(self, result: T, tx: WriteTransaction) -> tuple[T, set[str]]:
         try:
             with translated(self._path):
-                self._commit_in_epoch()
+                self._commit_in_epoch(tx)
         except (StoreUnavailable, ReadOnlyStore):
             self._note_failure()
             raise
@@ -352,7 +352,7 @@ class SqliteWriter:
                 self._copy_wal()
         return result, tx.hints
 
-    def _commit_in_epoch(self) -> None:
+    def _commit_in_epoch(self, tx: WriteTransaction) -> None:
         place = self._place
         if not isinstance(place, FilePlace) or self._connection.total_changes() == self._changes:
             self._commit(self._connection)
@@ -360,7 +360,7 @@ class SqliteWriter:
         now = self._clock.boot()
         place.before_commit(now)
         self._commit(self._connection)
-        place.after_commit(now)
+        place.after_commit(now, tx.last_task)
 
     def _note_failure(self) -> None:
         """Note since when nothing can be written: no lease can be renewed meanwhile."""
