@@ -33,13 +33,14 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description="Write the reference pages from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not up to date")
     check = parser.parse_args(arguments).check
-    stale = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    texts = pages()
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if check:
             print(f"{path.relative_to(ROOT)} is not up to date; run: {COMMAND}", file=sys.stderr)
         else:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(pages()[path], encoding="utf-8")
+            path.write_text(texts[path], encoding="utf-8")
             print(f"wrote {path.relative_to(ROOT)}")
     return 1 if check and stale else 0
 

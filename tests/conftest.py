@@ -10,6 +10,7 @@ HOLDFAST_REQUIRE_POSTGRES="16 18 pgbouncer" turns a missing server of these vers
 from a skip into a failure.
 """
 
+import gc
 import os
 import secrets
 import signal
@@ -90,6 +91,20 @@ def pytest_terminal_summary(
         Record.of(terminalreporter, exitstatus).write(Path(path))
     if words := everyday.describe(config):
         terminalreporter.write_line(words)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Do not look for garbage among the tests: not while they are collected, and not while they are run.
+
+    A process keeps all of them to its end, over a million objects. The looking took a fifth of the collection.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

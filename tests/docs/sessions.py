@@ -97,11 +97,16 @@ def unused(table: Collection[str], pages: Sequence[Path]) -> list[str]:
     return [text for text in table if text not in said]
 
 
-def run_page(page: Path, folder: Path, *, not_run: Collection[str] = NOT_RUN, longest: float = LONGEST) -> None:
-    """Do what the page says. Raises Differs, with the line, where something else happens than it shows."""
+def run_page(
+    page: Path, folder: Path, *, not_run: Collection[str] = NOT_RUN, longest: float = LONGEST, forked: bool = False
+) -> None:
+    """Do what the page says. Raises Differs, with the line, where something else happens than it shows.
+
+    With ``forked``, short commands are forked instead of started.
+    """
     work = folder / "work"
     work.mkdir()
-    with Shell(work, longest=longest) as shell:
+    with Shell(work, longest=longest, forked=forked) as shell:
         for block in blocks(page):
             if block.file is not None:
                 target = work / block.file

@@ -17,6 +17,8 @@ from typing import Self
 
 import psutil
 
+from tests.docs.forked_commands import ForkedCommands, available
+
 LONGEST = 180.0
 """Seconds one command may take. Only what hangs takes as long."""
 
@@ -41,14 +43,18 @@ class ShellGone(AssertionError):
 class Shell:
     """``with Shell(folder) as shell: code, text = shell.run("holdfast --version")``."""
 
-    def __init__(self, folder: Path, *, longest: float = LONGEST) -> None:
+    def __init__(self, folder: Path, *, longest: float = LONGEST, forked: bool = False) -> None:
         self._longest = longest
         self._mark = f"end-{uuid.uuid4().hex}"
         self._backgrounds: list[int] = []
+        variables = environment()
+        self._forked = ForkedCommands(variables["PATH"], longest) if forked and available() else None
+        if self._forked is not None:
+            variables["PATH"] = f"{self._forked.folder}{os.pathsep}{variables['PATH']}"
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-c", _LOOP, self._mark],
             cwd=folder,
-            env=environment(),
+            env=variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,  # as people see it: both, in the order in which they were written
@@ -100,6 +106,8 @@ class Shell:
         self._bash.wait()
         assert self._bash.stdout is not None
         self._bash.stdout.close()
+        if self._forked is not None:
+            self._forked.close()
 
     def _do(self, command: str) -> tuple[int, int, str]:
         """Return the exit code, the last background process and the output."""

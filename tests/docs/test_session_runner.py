@@ -11,10 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.docs.forked_commands import available
 from tests.docs.matching import difference, matches
 from tests.docs.pages import PageError
 from tests.docs.sessions import Differs, run_page, unused
-from tests.docs.shell import Hangs, ShellGone
+from tests.docs.shell import Hangs, Shell, ShellGone
 
 RunText = Callable[..., None]
 
@@ -237,3 +238,14 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, psutil.NoSuchProcess):
         return False
+
+
+@pytest.mark.skipif(not available(), reason="the files of another process cannot be opened here")
+def test_a_forked_command_has_the_shell_s_folder_files_and_variables_and_its_code_comes_back(tmp_path: Path) -> None:
+    with Shell(tmp_path, forked=True) as shell:
+        assert not shell.run("command -v holdfast")[1].startswith(str(Path(sys.executable).parent))
+        assert shell.run("holdfast nonsense >out 2>err")[0] == 2
+        assert "nonsense" in (tmp_path / "err").read_text(encoding="utf-8")
+        shell.run("mkdir deep; cd deep; export HOLDFAST_DATABASE_URL=sqlite:///here.db")
+        code, text = shell.run("holdfast list 2>&1 >/dev/null | tr a-z A-Z")
+        assert (code, "NO STORE AT SQLITE:///HERE.DB" in text, "/DEEP)" in text) == (0, True, True)
