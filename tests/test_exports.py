@@ -118,6 +118,7 @@ EXPORTED = {
     "OpenAIModel",
     "Origin",
     "Page",
+    "Pause",
     "Price",
     "Reached",
     "ReadOnlyStore",

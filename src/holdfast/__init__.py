@@ -78,6 +78,7 @@ from holdfast.model.machine import Goto, Reached, Visit
 from holdfast.model.memory import FactConflict, effective_confidence
 from holdfast.model.message import Message, Reply, ToolCall, ToolSpec, Usage
 from holdfast.model.patch import StatePatch, apply
+from holdfast.model.pause import Pause
 from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
 from holdfast.model.retry import GiveUp, Retry, RetryAt
@@ -211,6 +212,7 @@ __all__ = [
     "OpenAIModel",
     "Origin",
     "Page",
+    "Pause",
     "Price",
     "Reached",
     "ReadOnlyStore",

@@ -14,6 +14,7 @@ from holdfast.model.canonical import canonical
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.failure import Failure, Try
+from holdfast.model.pause import Pause
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
@@ -24,6 +25,9 @@ from holdfast.service.situation import SituationEvidence, current_steps, is_sile
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
 CLOCK = f"{LATER.astimezone():%Y-%m-%d %H:%M:%S}"
+
+NOON = f"{NOW.astimezone():%Y-%m-%d %H:%M:%S}"
+PAUSED_QUEUE = Pause(subject="queue:deploys", at=NOW, by="ann", reason="freeze")
 
 TASK = Task(id="task-1", name="deploy", queue="deploys")
 WORKER = Worker(
@@ -74,6 +78,7 @@ def look(
     doubts: Sequence[Doubt] = (),
     open_children: int = 0,
     workers: Sequence[Worker] = (WORKER,),
+    pause: Pause | None = None,
 ) -> SituationEvidence:
     return SituationEvidence(
         task=task,
@@ -83,6 +88,7 @@ def look(
         open_children=open_children,
         workers=workers,
         at=NOW,
+        pause=pause,
     )
 
 
@@ -120,6 +126,27 @@ WAITING = task(TaskState.WAITING)
                 "other queues": [replace(WORKER, details={"queues": ["others"]})],
                 "other tasks": [replace(WORKER, details={"tasks": ["others"]})],
             }.items()
+        ),
+        pytest.param(
+            look(pause=PAUSED_QUEUE, workers=[]),
+            "pending, paused",
+            f"queue:deploys is paused since {NOON} by ann: freeze",
+            ["unpause queue:deploys"],
+            id="pending: its queue is paused",
+        ),
+        pytest.param(
+            look(RUNNING, pause=PAUSED_QUEUE),
+            "running, on vulcan (db1, pid 7)",
+            "",
+            [],
+            id="running: a paused queue lets it go on",
+        ),
+        pytest.param(
+            look(RUNNING, pause=replace(PAUSED_QUEUE, subject=TASK.id)),
+            "running, on vulcan (db1, pid 7); paused: it stops at its next step",
+            f"it is paused since {NOON} by ann: freeze",
+            [f"unpause {TASK.id}"],
+            id="running: it is paused itself",
         ),
         pytest.param(
             look(workers=[replace(WORKER, details={})]),

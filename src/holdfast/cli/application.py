@@ -21,6 +21,7 @@ from holdfast.cli.commands.list import list_tasks
 from holdfast.cli.commands.mcp import mcp
 from holdfast.cli.commands.memory.group import memory
 from holdfast.cli.commands.migrate import migrate
+from holdfast.cli.commands.pause import pause, unpause
 from holdfast.cli.commands.prune import prune
 from holdfast.cli.commands.queues import queues
 from holdfast.cli.commands.resume import resume, retry
@@ -92,6 +93,8 @@ app.command("workers", rich_help_panel=LOOK)(workers)
 app.command("resume", rich_help_panel=ACT)(resume)
 app.command("retry", rich_help_panel=ACT)(retry)
 app.command("cancel", rich_help_panel=ACT)(cancel)
+app.command("pause", rich_help_panel=ACT)(pause)
+app.command("unpause", rich_help_panel=ACT)(unpause)
 app.command("fork", rich_help_panel=ACT)(fork)
 app.command("send", rich_help_panel=ACT)(send)
 app.command("budget", rich_help_panel=ACT)(budget)

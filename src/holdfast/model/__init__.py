@@ -34,6 +34,8 @@ memory_document.py  Memory as one JSON document, for a backup or an import into 
 message.py          The conversation of an agent and its model, as data: messages, tool calls, replies, usage
 operations.py       Operations: what a Commit can do to its task, and what a waiting task can wait for
 patch.py            StatePatch: the only way an AgentState changes
+pause.py            Pauses: queues, tasks of a name, and single tasks of which nothing new begins until they are
+                    unpaused
 payload.py          Payloads: typed values inside a task's record, where people and other programs read plain JSON
 proof.py            Which errors prove that nothing happened
 queries.py          Queries on a store: filters, pages, counts, a task with its whole journal, and the health of the

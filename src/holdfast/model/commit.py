@@ -113,6 +113,8 @@ class Verdict:
     version: int = 0
     owner: str | None = None
     cancel_requested: str | None = None
+    paused: bool = False
+    """The task itself was paused: its holder begins nothing more, and hands it back."""
     children: tuple[Submitted, ...] = ()
     budget: BudgetExceeded | None = None
 

@@ -139,6 +139,8 @@ class Heartbeat:
     """Tasks it holds for which a cancel was requested."""
     suspects: bool = False
     """A suspect is ready and waits for a worker that runs nothing else."""
+    paused: frozenset[str] = frozenset()
+    """Tasks it holds that were paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Doubt
+from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts, Summary, TaskFilter
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
@@ -55,6 +56,8 @@ class Board:
     """The newest ones."""
     coming: Sequence[ScheduledTask] = ()
     """What happens by itself, the nearest first."""
+    pauses: Sequence[Pause] = ()
+    """Everything that is paused."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the JSON form."""
@@ -62,6 +65,7 @@ class Board:
             "at": forms.moment(self.at),
             "tasks": {str(state): count for state, count in self.summary.tasks.items()},
             "queues": [forms.queue_form(queue) for queue in self.queues],
+            "pauses": [forms.pause_form(pause) for pause in self.pauses],
             "workers": [member.to_json() for member in self.workers.members],
             "running": [
                 forms.task_form(task) | {"step": self.doing[task.id].key if task.id in self.doing else None}
@@ -86,6 +90,7 @@ async def read_board(hold: Holdfast, *, queue: str | None = None, most: int = _M
         at=at,
         summary=Summary(tasks=await store.count(TaskFilter(queue=queue))) if queue else await store.summary(),
         queues=[counts for counts in await store.queues() if queue in {None, counts.name}],
+        pauses=await store.pauses(),
         workers=await read_workers(store, queue=queue, most=most),
         running=running,
         doing={task.id: doing[task.id] for task in running if task.id in doing},

@@ -6,7 +6,7 @@ keeps the two equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from holdfast.model.budget import Ledger, Meter, from_micros
 from holdfast.model.canonical import parse
 from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect
+from holdfast.model.pause import Pause, pause_of
 from holdfast.model.payload import plain
 from holdfast.model.queries import Pruned, QueueCounts
 from holdfast.model.records import ArtifactLink, Event, MemoryFact
@@ -170,6 +171,17 @@ def worker_form(worker: Worker) -> Form:
         "started_at": moment(worker.started_at),
         "seen_at": moment(worker.seen_at),
     }
+
+
+def pause_form(pause: Pause) -> Form:
+    """Return what is paused, since when, and who did it."""
+    return {"subject": pause.subject, "at": moment(pause.at), "by": pause.by, "reason": pause.reason}
+
+
+def pause_of_task(task: Task, pauses: Collection[Pause]) -> Form | None:
+    """Return the pause that keeps a task from being claimed, if one of these does."""
+    found = pause_of(pauses, task_id=task.id, name=task.name, queue=task.queue)
+    return None if found is None else pause_form(found)
 
 
 def queue_form(queue: QueueCounts) -> Form:

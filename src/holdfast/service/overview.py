@@ -18,6 +18,7 @@ from holdfast.model.approval import Approval
 from holdfast.model.budget import Ledger
 from holdfast.model.doubt import Doubt
 from holdfast.model.errors import NotFound
+from holdfast.model.pause import Pause, pause_of
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import ArtifactLink, Event
 from holdfast.model.step import Step, StepState
@@ -49,6 +50,8 @@ class Overview:
 
     task: Task
     situation: Situation
+    pause: Pause | None
+    """What keeps it from being claimed."""
     at: datetime
     """When it was read, by the store's clock."""
     steps: Sequence[Step]
@@ -101,6 +104,7 @@ class Overview:
             "why": self.situation.why,
             "then": [upcoming.to_json() for upcoming in self.situation.then],
             "next": [advice.to_json() for advice in self.situation.next],
+            "paused": None if self.pause is None else forms.pause_form(self.pause),
             "at": forms.moment(self.at),
             "plan": [{"text": step.text, "is_done": step.is_done, "is_current": step.is_current} for step in self.plan],
             "steps": {str(state): count for state, count in self.step_counts.items()},
@@ -130,6 +134,7 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
     approvals, doubts = await hold.approvals(task_id), await hold.doubts(task_id)
     reports, earlier = await last_reports(hold, task_id)
     messages, last_message = await _last_events(hold, inbox(task_id))
+    pause = pause_of(await store.pauses(), task_id=task.id, name=task.name, queue=task.queue)
     evidence = SituationEvidence(
         task=task,
         steps=steps,
@@ -138,11 +143,13 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
         open_children=sum(count for state, count in children.items() if state in OPEN),
         workers=workers,
         at=at,
+        pause=pause,
         is_gone=task.owner is not None and hold.services.is_gone(task.owner, workers),
     )
     return Overview(
         task=task,
         situation=situation_of(evidence),
+        pause=None if task.state.is_terminal else pause,
         at=at,
         steps=steps,
         history=history,

@@ -23,6 +23,7 @@ from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
+from holdfast.model.pause import Pause, kind_of
 from holdfast.model.queries import Noun, Page, Pruned, QueueCounts, TaskFilter
 from holdfast.model.records import ArtifactLink, Checkpoint, Event, MemoryFact
 from holdfast.model.state_diff import Change
@@ -342,6 +343,10 @@ class Service:
         """Return what every queue holds."""
         return await self._hold.store.queues()
 
+    async def pauses(self) -> list[Pause]:
+        """Return what is paused."""
+        return await self._hold.pauses()
+
     async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
         """Return one page of what waits to be claimed, in the order in which it comes up."""
         return await self._hold.store.queued(queue=queue, limit=limit, after=after)
@@ -410,6 +415,19 @@ class Service:
             return await self._hold.cancel(task_id, reason, by=by)
 
         return selection.do_each(task_ids, act)
+
+    async def subject(self, given: str) -> str:
+        """Return what is to be paused: ``queue:<name>``, ``task:<name>``, or the id of the one task that it means."""
+        return given if kind_of(given) is not None else await self.task_id(given)
+
+    async def pause(self, given: str, *, by: str, reason: str | None = None) -> Pause:
+        """Let nothing new begin: of a queue, of the tasks of a name, or of one task."""
+        return await self._hold.pause(await self.subject(given), by=by, reason=reason)
+
+    async def unpause(self, given: str, *, by: str) -> tuple[str, bool]:
+        """End a pause; return of what, and whether there was one."""
+        subject = await self.subject(given)
+        return subject, await self._hold.unpause(subject, by=by)
 
     async def fork(
         self,

@@ -10,6 +10,7 @@ from holdfast.engine.attempt.journal import RESERVED
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.failure import Failure
+from holdfast.model.pause import Pause
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TaskState
@@ -63,12 +64,29 @@ class SituationEvidence:
     open_children: int
     workers: Sequence[Worker]
     at: datetime
+    pause: Pause | None = None
+    """What keeps it from being claimed."""
     is_gone: bool = False
     """The process of the worker that holds it is proven to be over."""
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether the task itself is paused: its worker, if it has one, stops it."""
+        return self.pause is not None and self.pause.subject == self.task.id
 
 
 def situation_of(seen: SituationEvidence) -> Situation:
     """Return where the task stands, why, and what next."""
+    situation = _by_state(seen)
+    if seen.pause is None or seen.task.state.is_terminal or seen.task.state is TaskState.PENDING:
+        return situation
+    if seen.task.state is TaskState.WAITING or seen.is_pausing:
+        why = "; ".join(filter(None, (situation.why, _about_pause(seen))))
+        return replace(situation, why=why, next=(*situation.next, _unpausing(seen.pause)))
+    return situation
+
+
+def _by_state(seen: SituationEvidence) -> Situation:
     match seen.task.state:
         case TaskState.PENDING:
             return _pending(seen)
@@ -109,6 +127,8 @@ def serves(worker: Worker, task: Task) -> bool:
 def _pending(seen: SituationEvidence) -> Situation:
     """Return why the task does not run, and what was tried before."""
     found = _not_begun(seen)
+    if seen.pause is not None and seen.task.name != MANUAL:
+        found = Situation(now="pending, paused", why=_about_pause(seen), next=(_unpausing(seen.pause),))
     why, then = _under_way(seen)
     why = "; ".join(filter(None, (found.why, why)))
     return replace(found, why=why, then=found.then + then, next=(*found.next, *_about_doubts(seen)))
@@ -141,6 +161,8 @@ def _worked_on(seen: SituationEvidence) -> Situation:
     task = seen.task
     doing = "being verified" if task.state is TaskState.REVIEW else "running"
     stopping = f"; asked to stop: {task.cancel_requested}" if task.cancel_requested else ""
+    if seen.is_pausing and not stopping:
+        stopping = "; paused: it stops at its next step"
     if task.owner is None:
         why = "its verifier has not begun" if task.state is TaskState.REVIEW else "no worker holds it: saved by hand"
         return Situation(now=f"{doing}, without a worker{stopping}", why=why)
@@ -173,6 +195,18 @@ def _worked_on(seen: SituationEvidence) -> Situation:
         return replace(_waiting(seen), now=f"waiting{inside}, without a slot, on {who}{stopping}")
     why, then = _under_way(seen)
     return Situation(now=f"{doing}{inside}, on {who}{stopping}", why=why, then=then, next=_about_doubts(seen))
+
+
+def _about_pause(seen: SituationEvidence) -> str:
+    pause = seen.pause
+    if pause is None:
+        return ""
+    what = "it is" if pause.subject == seen.task.id else f"{pause.subject} is"
+    return f"{what} paused since {_clock(pause.at)} by {pause.by}{f': {pause.reason}' if pause.reason else ''}"
+
+
+def _unpausing(pause: Pause) -> Advice:
+    return Advice("unpause", pause.subject, "let it go on")
 
 
 def _under_way(seen: SituationEvidence) -> tuple[str, tuple[Upcoming, ...]]:

@@ -1,7 +1,7 @@
 """Backend: what a database has to do for a store. The store has checked every argument at its door.
 
-The verbs mean what the store's verbs of the same names mean (work_verbs.py, read_verbs.py, keep_verbs.py); only the
-arguments are all given. A fifth store is a Backend and a StateStore made of it.
+The verbs mean what the store's verbs of the same names mean (work_verbs.py, flow_verbs.py, read_verbs.py,
+keep_verbs.py); only the arguments are all given. A fifth store is a Backend and a StateStore made of it.
 """
 
 # ruff: noqa: D102 - the verbs are explained once, in the classes of the store
@@ -18,6 +18,7 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.memory import Subject
+from holdfast.model.pause import Pause
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
@@ -104,6 +105,15 @@ class Backend(Uploads):
 
     @abstractmethod
     async def emit(self, channel: str, payload: JsonValue, key: str | None, actor: str) -> Event: ...
+
+    @abstractmethod
+    async def pause(self, subject: str, by: str, reason: str | None) -> Pause: ...
+
+    @abstractmethod
+    async def unpause(self, subject: str) -> bool: ...
+
+    @abstractmethod
+    async def pauses(self) -> list[Pause]: ...
 
     @abstractmethod
     async def transact(self, work: Work[T], timeout: float) -> tuple[T, Verdict | None]: ...

@@ -1,6 +1,7 @@
-"""The contract every store keeps: a few domain verbs, in four groups.
+"""The contract every store keeps: a few domain verbs, in five groups.
 
 Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact
+Flow     pause, unpause, pauses
 Reads    get, find, count, summary, queues, queued, ids, history, steps, effects, ... : nothing here changes anything
 Keeping  artifacts, memory facts, evidence, prune
 Notice   listen: hints that something changed; polling stays the truth
@@ -32,6 +33,7 @@ from holdfast.model.commit import Verdict
 from holdfast.model.errors import InvalidValue
 from holdfast.store.backend import Backend, Listener
 from holdfast.store.checks import check_timeout
+from holdfast.store.flow_verbs import FlowVerbs
 from holdfast.store.keep_verbs import KeepVerbs
 from holdfast.store.outage import Outage
 from holdfast.store.read_verbs import ReadVerbs
@@ -63,7 +65,7 @@ class Capabilities:
     """It keeps tables of anybody's, and changes them together with a task: the verb ``transact``."""
 
 
-class StateStore(WorkVerbs, ReadVerbs, KeepVerbs, TaskStore):
+class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, KeepVerbs, TaskStore):
     """A place where tasks survive. Open one by URL: ``async with open_store("sqlite:///agents.db") as store``.
 
     This is everything that engine, agents and commands need. What a program needs that drives its tasks by hand, and

@@ -75,7 +75,8 @@ class ReadVerbs:
 
         First those that are due, whether or not a sweep has seen it, by rank, then id, as ``claim`` takes them; then
         the delayed ones, by when they become due. All queues together are one ranking. Left out is what no claim
-        takes: a task whose deadline has passed (unless it must undo).
+        takes: a task whose deadline has passed (unless it must undo), and one that is paused itself. Those of a paused
+        queue or name are listed: they come in this order when it is unpaused.
 
         ``after`` is the ``next`` of the page before; any other cursor is refused. What is due is decided by the time
         of the first page, so that nothing moves merely because time passes from page to page.

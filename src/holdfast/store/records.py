@@ -19,6 +19,7 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import Unreadable, canonical, parse
 from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
 from holdfast.model.errors import CodecError
+from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts
 from holdfast.model.records import (
     Account,
@@ -100,6 +101,10 @@ class Records:
             review=review,
             oldest_ready_at=moment(oldest_ready_at),
         )
+
+    def pause(self, subject: str, at: Time, by: str, reason: str | None) -> Pause:
+        """Make a Pause, of a row of ``pauses``."""
+        return Pause(subject=subject, at=self._moment(at), by=by, reason=reason)
 
     def task(
         self,

@@ -67,8 +67,9 @@ class WorkVerbs:
     async def claim(self, claim: Claim) -> list[Claimed]:
         """Lease up to ``limit`` ready tasks by rank, then id: pending ones become running, those in review stay so.
 
-        Only the named queues and names; no task whose deadline has passed (unless it must undo), and none whose keys
-        have a form above ``key_form``, which becomes the form of a task that is claimed for the first time.
+        Only the named queues and names, without those that are paused; no task that is paused itself, or whose deadline
+        has passed (unless it must undo), and none whose keys have a form above ``key_form``, which becomes the form of
+        a task that is claimed for the first time.
 
         Raises WorkerDead; a draining worker, or one whose lease ran out unnoticed, gets nothing. A repeated number
         returns what is still held of that claim.
@@ -77,14 +78,15 @@ class WorkVerbs:
         return await self._backend.claim(claim)
 
     async def has_suspect(self, claim: Claim) -> bool:
-        """Say whether a suspect is ready in the queues, of the names and with the keys of this claim."""
+        """Say whether this claim could get a suspect: one is ready in its queues, of its names, and not paused."""
         check_claim(claim)
         return await self._backend.has_suspect(claim)
 
     async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
         """Lease this very task without moving it. Raises NotFound, LeaseHeld, WorkerDead, and Conflict.
 
-        Conflict: it has ended, or its keys have a form above ``key_form``. A first lease sets that, as a claim does.
+        Conflict: it has ended, it is paused (itself, or by its name or queue), or its keys have a form above
+        ``key_form``. A first lease sets that, as a claim does.
         A task the worker already holds is answered as it stands.
         """
         check_sought("task id", task_id)

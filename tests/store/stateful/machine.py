@@ -160,6 +160,20 @@ class StoreMachine(RuleBasedStateMachine):
         key_form = data.draw(make.now_and_then([SCOPED_KEYS], [FLAT_KEYS]))
         self.both(lambda store: store.acquire(task_id, worker_id, key_form=key_form))
 
+    # Pauses
+
+    @rule(data=st.data(), begins=st.booleans())
+    def pause(self, data: DataObject, begins: bool) -> None:
+        """Pause a queue, a name or a task, or unpause what is paused, or is not."""
+        task_id = self.draw_task(data)
+        subject = data.draw(st.sampled_from([task_id, task_id, f"queue:{make.QUEUES[0]}", f"task:{make.NAMES[0]}"]))
+        if begins:
+            self.both(lambda store: store.pause(subject, by="ann", reason=None))
+        else:
+            paused = [pause.subject for pause in self.oracle.pauses()]
+            ended = data.draw(make.now_and_then(paused or [subject], [subject]))
+            self.both(lambda store: store.unpause(ended))
+
     # Commits
 
     @rule(data=st.data())

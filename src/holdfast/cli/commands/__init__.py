@@ -18,6 +18,7 @@ mcp.py         ``holdfast mcp``: serve the store to one MCP client over stdin an
 mcp_config.py  What to put into the configuration of an MCP client: to start ``holdfast mcp``, or to reach ``holdfast
                serve``
 migrate.py     ``holdfast migrate``: set up a store, or bring an older one to the schema of this version
+pause.py       ``holdfast pause`` and ``holdfast unpause``: let nothing new begin of a queue, a name or a task
 prune.py       ``holdfast prune``: delete what ended long ago
 queues.py      ``holdfast queues``: what every queue holds
 resume.py      ``holdfast resume`` and ``holdfast retry``: bring failed tasks back

@@ -91,7 +91,7 @@ def _counts(board: Board) -> Text:
 
 def _sections(board: Board) -> Iterator[_Section]:
     if board.queues:
-        yield _Section(QUEUE_COLUMNS, {"queue"}, queue_rows(board.queues, board.at))
+        yield _Section(QUEUE_COLUMNS, {"queue"}, queue_rows(board.queues, board.at, board.pauses))
     yield _workers(board)
     counts = board.summary.tasks
     if board.running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ from holdfast.model.budget import Ledger, Meter
 from holdfast.model.canonical import parse
 from holdfast.model.failure import Failure
 from holdfast.model.glyphs import show_text
+from holdfast.model.pause import kind_of
 from holdfast.model.records import Event
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue
@@ -74,7 +76,8 @@ def _parts(seen: Overview, *, is_brief: bool) -> Iterator[RenderableType]:
 
 def _head(seen: Overview) -> RenderableType:
     task = seen.task
-    title = Text.assemble((task.name, "bold"), "  ", standing_of(task), (f"  {task.id}", "dim"))
+    standing = standing_of(task, () if seen.pause is None else (seen.pause,))
+    title = Text.assemble((task.name, "bold"), "  ", standing, (f"  {task.id}", "dim"))
     lines: list[RenderableType] = [title]
     if asked := input_of(task, _WIDE):
         lines.append(Text(asked))
@@ -88,7 +91,7 @@ def _head(seen: Overview) -> RenderableType:
     outcome = outcome_of(task, 400)
     if outcome.plain and task.state is TaskState.COMPLETED:
         grid.add_row(Text("outcome", "dim"), outcome)
-    return _Framed(Group(*lines, grid), str(standing_of(task).style))
+    return _Framed(Group(*lines, grid), str(standing.style))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,8 @@ def command_for(advice: Advice) -> str:
             return f"holdfast resolve {short(advice.target)} DECISION"
         case "answer":
             return f"holdfast answer {short(advice.target)} ANSWER"
+        case "unpause" if kind_of(advice.target) is not None:
+            return f"holdfast unpause {shlex.quote(safe(advice.target))}"
         case verb:
             return f"holdfast {verb} {short(advice.target)} {advice.options}".rstrip()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 
@@ -12,6 +13,7 @@ from rich.text import Text
 from holdfast.cli.times import age, local, span
 from holdfast.model.budget import Meter, MeterLine, from_micros
 from holdfast.model.failure import Failure
+from holdfast.model.pause import Pause, pause_of
 from holdfast.model.payload import plain
 from holdfast.model.step import StepState
 from holdfast.model.task import JsonValue, Task
@@ -44,8 +46,16 @@ def state_text(state: TaskState | StepState | str) -> Text:
     return Text(str(state), _COLOURS.get(str(state), ""))
 
 
-def standing_of(task: Task) -> Text:
-    """Return the state of a task in its colour; ``resting`` if it only waits, although a worker has it."""
+def standing_of(task: Task, pauses: Collection[Pause] = ()) -> Text:
+    """Return the state of a task in its colour; ``resting`` if it only waits, although a worker has it.
+
+    With the pauses of the store: ``paused`` if one keeps it from being claimed, ``pausing`` if its worker stops it.
+    """
+    pause = pause_of(pauses, task_id=task.id, name=task.name, queue=task.queue)
+    if pause is not None and task.state is TaskState.PENDING:
+        return Text("paused", "bold yellow")
+    if pause is not None and pause.subject == task.id and task.state is TaskState.RUNNING:
+        return Text("pausing", "bold yellow")
     if task.resting and not task.state.is_terminal:
         return Text("resting", state_text(TaskState.WAITING).style)
     return state_text(task.state)

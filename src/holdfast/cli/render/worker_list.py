@@ -8,7 +8,9 @@ from datetime import datetime
 from rich.text import Text
 
 from holdfast.cli.render.words import state_text
-from holdfast.cli.times import span
+from holdfast.cli.times import age, span
+from holdfast.model.glyphs import show_text
+from holdfast.model.pause import QUEUE, Pause
 from holdfast.model.queries import QueueCounts
 from holdfast.model.worker import WorkerState
 from holdfast.service.identify import short
@@ -24,16 +26,23 @@ _LOW = 1 / 3
 """A worker renews its lease each third of it: with less than a third left it missed more than one renewal."""
 
 
-def queue_rows(queues: Sequence[QueueCounts], at: datetime) -> list[list[str | Text]]:
-    """Return one line for each queue."""
+def queue_rows(queues: Sequence[QueueCounts], at: datetime, pauses: Sequence[Pause] = ()) -> list[list[str | Text]]:
+    """Return one line for each queue; the name of one that is paused says so."""
+    paused = {pause.subject for pause in pauses}
     return [
         [
-            queue.name,
+            Text.assemble(queue.name, ("  paused", "bold yellow")) if f"{QUEUE}:{queue.name}" in paused else queue.name,
             *(number(count) for count in (queue.ready, queue.delayed, queue.running, queue.waiting, queue.review)),
             "" if queue.oldest_ready_at is None else span((at - queue.oldest_ready_at).total_seconds()),
         ]
         for queue in queues
     ]
+
+
+def pause_line(pause: Pause, at: datetime) -> str:
+    """Return what is paused, since when, by whom, and why."""
+    why = f": {show_text(pause.reason)}" if pause.reason else ""
+    return f"paused: {show_text(pause.subject)}, {age(pause.at, at)} by {show_text(pause.by)}{why}"
 
 
 def worker_rows(workers: WorkerList) -> list[list[str | Text]]:

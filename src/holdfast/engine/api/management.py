@@ -16,6 +16,7 @@ from holdfast.engine.api.handle import Handle
 from holdfast.engine.manage import budget as budgets
 from holdfast.engine.manage import decide, revive
 from holdfast.engine.manage import message as conversing
+from holdfast.engine.manage import pause as pausing
 from holdfast.engine.manage import state as stating
 from holdfast.engine.manage.cancel import cancel
 from holdfast.engine.manage.fork import fork as forking
@@ -30,6 +31,7 @@ from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import InvalidValue
 from holdfast.model.patch import StatePatch
+from holdfast.model.pause import Pause
 from holdfast.model.queries import Summary
 from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue
@@ -118,6 +120,27 @@ class Managing(ABC):
     async def forked_from(self, task: Handle[Any] | str) -> Origin | None:
         """Return which task this one was forked from, and after which step; None if it is not a fork."""
         return await forking.forked_from(self.services.store, self._handle(task).id)
+
+    # Pausing
+
+    async def pause(self, what: Handle[Any] | str, *, by: str = "user", reason: str | None = None) -> Pause:
+        """Let nothing new begin: of ``"queue:<name>"``, of all tasks of a name (``"task:<name>"``), or of one task.
+
+        Every worker obeys at once: when this returns, no task of the queue or name is claimed any more. Tasks that run
+        go on. A single task is given by its handle or id: if it runs, it stops at its next step and gives its slot
+        back. Deadlines pass, and a cancel works. What is paused already stays as it is.
+        """
+        subject = what if isinstance(what, str) else what.id
+        return await pausing.pause(self.services.store, subject, by=by, reason=reason)
+
+    async def unpause(self, what: Handle[Any] | str, *, by: str = "user") -> bool:
+        """End a pause, and return whether there was one."""
+        subject = what if isinstance(what, str) else what.id
+        return await pausing.unpause(self.services.store, subject, by=by)
+
+    async def pauses(self) -> list[Pause]:
+        """Return everything that is paused now."""
+        return await self.services.store.pauses()
 
     # Agents
 

@@ -20,6 +20,8 @@ outbox.py           Everything an attempt writes: Commits under the fence of its
 outcome.py          How an attempt ended, and the Commit that records it
 residence.py        The place of an attempt on its worker: with a slot while it works, without one while it only waits
 scope.py            Scopes: the place of a ``ctx`` call in the journal
+standstill.py       A paused task stands still: no step of it begins, and when none is under way any more it leaves its
+                    worker
 state_view.py       The AgentState as a task's own code sees it: ``ctx.state``, ``ctx.patch`` and ``ctx.refresh_state``
 step_owner.py       StepOwner: what steps, waits and effects need from the attempt that they belong to
 steps_under_way.py  The steps that an attempt's branches run now, and the scopes of their tries

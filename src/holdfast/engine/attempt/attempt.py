@@ -26,6 +26,7 @@ from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.outcome import Raised, Returned
 from holdfast.engine.attempt.residence import Residence
 from holdfast.engine.attempt.scope import SCOPE, Scope
+from holdfast.engine.attempt.standstill import Standstill
 from holdfast.engine.attempt.state_view import StateView
 from holdfast.engine.attempt.steps_under_way import StepsUnderWay
 from holdfast.engine.attempt.stop_reasons import Cancelled, DeadlinePassed, HandedBack, Lost, Stop, Unwind
@@ -82,6 +83,7 @@ class Attempt:
         "residence",
         "scope",
         "services",
+        "standstill",
         "stays",
         "stopping",
         "task",
@@ -131,6 +133,7 @@ class Attempt:
         """The wall time it may take; None if its task has no budget."""
         self.undoing: Step | None = None
         """The line of the journal that records why the steps are undone. If set, the attempt does nothing else."""
+        self.standstill = Standstill(self)
         self.scope = Scope(self)
         """The scope of the task's own code."""
         self.outbox = Outbox(self)
@@ -440,6 +443,18 @@ class Attempt:
             await self.check(only_to_wait=only_to_wait)
         elif not only_to_wait and self.residence.parking is not None:
             await self.residence.wake_up()
+
+    async def begin_work(self) -> None:
+        """Return only while this attempt may act and the task is not paused: something new is about to be done."""
+        await self.check()
+        if self.standstill.since is not None:
+            await self.standstill.stand()
+
+    @property
+    def waiting_scopes(self) -> list[Scope]:
+        """Where its branches wait for something from outside."""
+        parking = self.residence.parking
+        return [] if parking is None else parking.waiting_scopes
 
     # Effects
 

@@ -34,6 +34,11 @@ def cancelled(reason: str) -> Move:
     return Move(to=TaskState.CANCELLED, reason=reason)
 
 
+def paused() -> Move:
+    """Put a paused task back into its queue."""
+    return Move(to=TaskState.PENDING, reason="paused")
+
+
 def handed_back(reason: str = "handed back") -> Move:
     """Let another worker or agent continue the task."""
     return Move(to=TaskState.PENDING, reason=reason)

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from holdfast.engine.attempt.discovery import Discovery
 from holdfast.engine.attempt.held_task import HeldTask
+from holdfast.engine.attempt.standstill import Standstill
 from holdfast.engine.attempt.stop_reasons import Cancelled, Stop, Unwind, look_at
 from holdfast.engine.effects.intents import Intents
 from holdfast.engine.runtime import log
@@ -47,6 +48,10 @@ class Sender(HeldTask, Protocol):
     @property
     def discovery(self) -> Discovery:
         """Its discovery replays, which write nothing."""
+
+    @property
+    def standstill(self) -> Standstill:
+        """Where its branches stand still while the task is paused."""
 
     def stop(self, why: Stop, /) -> None:
         """Interrupt the task's code."""
@@ -227,6 +232,8 @@ class Outbox:
             self.on_applied()
         if verdict.cancel_requested is not None and not self._attempt.over:
             self._attempt.stop(Cancelled(verdict.cancel_requested))
+        elif verdict.paused:
+            self._attempt.standstill.begin()
 
     def _refused(self, verdict: Verdict) -> BaseException:
         if verdict.refusal in {Refusal.SUPERSEDED, Refusal.NOT_FOUND}:

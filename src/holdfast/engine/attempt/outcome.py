@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from holdfast.engine.api.definition import is_async
 from holdfast.engine.attempt.context import Context, ContextOwner
-from holdfast.engine.attempt.endings import cancelled, handed_back, too_late, unreadable, work_done
+from holdfast.engine.attempt.endings import cancelled, handed_back, paused, too_late, unreadable, work_done
 from holdfast.engine.attempt.journal import ATTEMPT, RESERVED, VERIFY, ended_by, reopened
 from holdfast.engine.attempt.journal_line import journal_line
-from holdfast.engine.attempt.stop_reasons import Cancelled, DeadlinePassed, HandedBack, Stop, TimeSpent
+from holdfast.engine.attempt.stop_reasons import Cancelled, DeadlinePassed, HandedBack, Paused, Stop, TimeSpent
 from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.effects import compensation
 from holdfast.engine.manage.cancel import cancel_children
@@ -280,7 +280,9 @@ async def record_stop(attempt: Ending, why: Stop) -> None:
             await attempt.finish(again)
         case HandedBack() if attempt.task.state is TaskState.RUNNING:
             await attempt.finish(handed_back())
-        case HandedBack() | TimeSpent():
+        case Paused() if attempt.task.state is TaskState.RUNNING:
+            await attempt.finish(replace(paused(), available_at=_kept(attempt, None)))
+        case HandedBack() | Paused() | TimeSpent():
             await attempt.finish(Release())
         case _:
             pass  # the lease is over

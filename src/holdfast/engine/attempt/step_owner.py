@@ -120,5 +120,8 @@ class StepOwner(HeldTask, Protocol):
     def is_late(self) -> bool:
         """Whether the task's deadline has passed, or its wall time is spent."""
 
+    async def begin_work(self) -> None:
+        """Return only while this attempt may act and the task is not paused."""
+
     async def check(self, *, only_to_wait: bool = False) -> None:
         """Return only while this attempt may act."""

@@ -12,6 +12,7 @@ from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import ended_by, reopened
 from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.scope import SCOPE, SHORT_KEY, Scope, path_inside
+from holdfast.engine.attempt.standstill import Standstill
 from holdfast.engine.attempt.stop_reasons import Stop, Unwind
 from holdfast.engine.steps.call import Call, StepLine
 from holdfast.model.errors import HoldfastError
@@ -26,6 +27,10 @@ class StepAttempt(HeldTask, Protocol):
     @property
     def outbox(self) -> Outbox:
         """What it writes with."""
+
+    @property
+    def standstill(self) -> Standstill:
+        """Where its branches stand still while the task is paused."""
 
     @property
     def scope(self) -> Scope:
@@ -70,6 +75,7 @@ class StepsUnderWay:
         """Note that it is not under way any more."""
         self._lines.pop(line.key, None)
         self._attempt.pass_over(line.key)
+        self._attempt.standstill.look()
 
     @property
     def keys(self) -> list[str]:
@@ -88,6 +94,7 @@ class StepsUnderWay:
             yield
         finally:
             self._busy -= 1
+            self._attempt.standstill.look()
 
     def only_wait(self, scopes: Iterable[Scope]) -> bool:
         """Return whether each step under way only waits: one of these scopes, where a branch waits, is inside it."""

@@ -75,10 +75,15 @@ class HandedBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """A caller paused the task; it goes back to its queue, and is claimed when it is unpaused."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """The lease is over: the store accepts nothing more from this attempt."""
 
     why: str
 
 
-Stop = Cancelled | DeadlinePassed | TimeSpent | HandedBack | Lost
+Stop = Cancelled | DeadlinePassed | TimeSpent | HandedBack | Paused | Lost

@@ -166,6 +166,7 @@ class OnceStep:
             await self._ask_person_about(why)
             return None
         approval_id = await self._obtain_approval()
+        await self.attempt.begin_work()
         with self.attempt.under_way.busy():  # the task stays on its worker until the outcome is known
             await self.attempt.check()  # it needs a slot again, if it rested while it waited for the approval
             armed = await self._arm(approval_id)

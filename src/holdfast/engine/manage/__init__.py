@@ -14,6 +14,7 @@ family.py            A task and the tasks above and below it, as far as its budg
 memory.py            hold.memory: facts about entities, their sources, and how much confidence is left in them
 message.py           Messages to a task, which it reads when it is ready
 past_state.py        The past of a step: the patches that make up an agent's state right after it
+pause.py             Pausing queues, names and single tasks from any process, and letting them go on
 rests.py             Rests: times in which a task waited on its worker for people or children, and its wall time did not
                      count
 revive.py            Reviving failed tasks: resume continues where the task stopped, retry starts it again

@@ -33,6 +33,7 @@ async def cancel(store: StateStore, task_id: str, reason: str, *, by: str, revis
         return _state(asked)
     await cancel_children(store, task_id, reason, by=by)
     if (task := await store.get(task_id)) is not None and task.must_undo:
+        await store.unpause(task_id)  # its steps are undone now, however long it would have been paused
         return await _wake_to_undo(store, task_id, by)
     moved = await _commit(store, task_id, by, Move(to=TaskState.CANCELLED, reason=reason))
     if moved.applied:

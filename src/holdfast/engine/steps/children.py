@@ -63,7 +63,7 @@ async def submit_child(attempt: Parent, key: str, child: NewTask, *, has_own_key
     if recorded is not None and recorded.state is StepState.COMPLETED:
         await attempt.take_turn(recorded)
         return _id_in(recorded)
-    await attempt.check()
+    await attempt.begin_work()
     earlier = None
     if attempt.task.round > 1:
         earlier = await _earlier_child(attempt, key, recorded, child, has_own_key=has_own_key)

@@ -72,7 +72,7 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
     await _get_ready(attempt, call, recorded, line, identify)
     go_back, branch = attempt.journal.mark(), current_task()
     while True:
-        await attempt.check()
+        await attempt.begin_work()
         attempt.services.store.check_place()
         line.began = line.began or attempt.services.time.now()
         attempt.under_way.begin(line)

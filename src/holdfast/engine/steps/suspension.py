@@ -308,7 +308,12 @@ class ParkingLot:
     @property
     def only_waits(self) -> bool:
         """Whether every step under way has a waiting branch inside it."""
-        return bool(self._waiting) and self._attempt.under_way.only_wait(one.scope for one in self._waiting.values())
+        return bool(self._waiting) and self._attempt.under_way.only_wait(self.waiting_scopes)
+
+    @property
+    def waiting_scopes(self) -> list[Scope]:
+        """Where its branches wait."""
+        return [one.scope for one in self._waiting.values()]
 
     def _note_timers(self) -> None:
         """Write the timers that wait beside a busy branch, with the next Commit.

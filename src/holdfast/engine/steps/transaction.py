@@ -128,6 +128,7 @@ async def run_undo(attempt: StepOwner, call: Call) -> None:
 async def _do(attempt: StepOwner, call: Call, line: StepLine, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
     timeout = TIMEOUT if call.timeout is None else call.timeout
     while True:
+        await attempt.begin_work()
         done = await call_store(lambda: _try(attempt, call, line, timeout))
         if not isinstance(done, _Failed):
             return done

@@ -90,6 +90,8 @@ class Host:
         self._beat_now = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._strays = Strays(services.store)
+        self.logged_pauses: set[str] = set()
+        """The pauses about which it was logged that this process waits for their end."""
         self.slots: Slots[Attempt] = Slots(slots, services.alarms, on_free)
         self._residents = residents
         self._keeps = keeps
@@ -209,6 +211,12 @@ class Host:
         answer = await self.services.store.heartbeat(lease.worker_id)
         lease.renew(asked)
         self.suspects = answer.suspects
+        for task_id, running in self.attempts.items():
+            standstill = running.standstill
+            if task_id in answer.paused:
+                standstill.begin()
+            elif standstill.since is not None and standstill.since < asked:
+                standstill.end()
         for task_id in answer.cancel_requested:
             attempt = self.attempts.get(task_id)
             if attempt is not None and attempt.stopping is None:

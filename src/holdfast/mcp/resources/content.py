@@ -128,6 +128,7 @@ async def queue_form(access: CallerAccess, address: QueueAddress) -> dict[str, J
     return {
         "uri": QUEUE,
         "counts": [forms.queue_form(one) for one in counts],
+        "paused": [forms.pause_form(pause) for pause in await service.pauses()],
         "tasks": [line_of(task) for task in page.items],
         "next": f"{QUEUE}?{following}" if following else None,
     }

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Doubt
 from holdfast.model.errors import HoldfastError
+from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts, Vitals
 from holdfast.model.task import Task
 from holdfast.model.worker import Worker, WorkerState
@@ -53,6 +54,7 @@ class Inside:
     held_by_silent: Mapping[str, int] = field(default_factory=dict)
     """How many tasks each silent worker still holds, by its id."""
     queues: Sequence[QueueCounts] = ()
+    pauses: Sequence[Pause] = ()
     pending: Sequence[Task] = ()
     """The oldest of them."""
     running: Sequence[Task] = ()

@@ -157,6 +157,7 @@ async def _look_inside(url: str, options: Mapping[str, Any], *, thorough: bool) 
             local=local,
             workers=workers,
             queues=queues,
+            pauses=await store.pauses(),
             pending=pending.items,
             running=running.items,
             poisoned=sum(_is_poison(task.error) for task in broken.items),

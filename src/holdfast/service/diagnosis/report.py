@@ -26,6 +26,7 @@ _OF_THE_STORE: Final[Sequence[Callable[[StoreEvidence], Iterator[Finding]]]] = (
 _OF_THE_WORK: Final[Sequence[Callable[[Inside], Iterator[Finding]]]] = (
     workers.check_workers,
     workers.check_queues,
+    workers.check_pauses,
     workers.check_owners,
     workers.check_suspects,
     workers.check_failed,

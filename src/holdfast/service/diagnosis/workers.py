@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from holdfast.model.pause import QUEUE, pause_of
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
 from holdfast.service.diagnosis.evidence import A_DAY, Inside, is_agent
@@ -45,8 +46,15 @@ def check_queues(seen: Inside) -> Iterator[Finding]:
     served = {str(queue) for worker in seen.at_work for queue in worker.details.get("queues", ())}
     others = Counter(seen.outside) + Counter(seen.by_hand)
     ready = {queue.name: queue.ready - others[queue.name] for queue in seen.queues}
-    left = {name: count for name, count in ready.items() if count > 0 and name not in served}
-    ours = [task for task in seen.pending if task.name not in {HANDOVER, MANUAL}]
+    paused = {pause.subject for pause in seen.pauses}
+    open_queues = {name: count for name, count in ready.items() if f"{QUEUE}:{name}" not in paused}
+    left = {name: count for name, count in open_queues.items() if count > 0 and name not in served}
+    ours = [
+        task
+        for task in seen.pending
+        if task.name not in {HANDOVER, MANUAL}
+        and pause_of(seen.pauses, task_id=task.id, name=task.name, queue=task.queue) is None
+    ]
     if left:
         yield Finding(
             "queues",
@@ -74,7 +82,7 @@ def check_queues(seen: Inside) -> Iterator[Finding]:
         words = f"{counted(sum(seen.by_hand.values()), 'task')} saved by hand, which no worker claims"
         yield Finding("queues", Level.NOTE, words, f"see which: holdfast list --name {MANUAL}")
     if not left and not strange:
-        count = sum(amount for amount in ready.values() if amount > 0)
+        count = sum(amount for amount in open_queues.values() if amount > 0)
         looked_at = f", as far as the {len(seen.pending):,} oldest tell" if "pending" in seen.cut else ""
         yield Finding(
             "queues",
@@ -83,6 +91,26 @@ def check_queues(seen: Inside) -> Iterator[Finding]:
             if count
             else "no task waits for a worker",
         )
+
+
+def check_pauses(seen: Inside) -> Iterator[Finding]:
+    """Name what is paused: a pause is easily forgotten."""
+    if not seen.pauses:
+        return
+    most = 3
+    oldest_first = sorted(seen.pauses, key=lambda pause: pause.at)
+    shown = [
+        f"{pause.subject} (by {pause.by}, for {(seen.now - pause.at).total_seconds() / 3600:,.1f} h)"
+        for pause in oldest_first[:most]
+    ]
+    more = f" and {len(oldest_first) - most:,} more" if len(oldest_first) > most else ""
+    is_old = seen.now - oldest_first[0].at > A_DAY
+    yield Finding(
+        "pauses",
+        Level.WARNING if is_old else Level.NOTE,
+        f"paused: {', '.join(shown)}{more}; nothing new of it begins",
+        f"let it go on: holdfast unpause {oldest_first[0].subject}",
+    )
 
 
 def check_owners(seen: Inside) -> Iterator[Finding]:

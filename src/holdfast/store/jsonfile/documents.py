@@ -28,6 +28,7 @@ FOLDERS = {
         *("approvals", "waits", "joins", "requests", "artifact_links", "reservations"),
     ),
     "accounts": ("accounts",),
+    "pauses": ("pauses",),
     "workers": ("workers",),
     "channels": ("channels", "events"),
     "memory": ("facts", "subjects"),

@@ -21,6 +21,7 @@ from holdfast.model.errors import (
     StoreUnavailable,
     WorkerDead,
 )
+from holdfast.model.pause import paused_message
 from holdfast.model.worker import newer_keys_message
 from holdfast.store.facts import foreign_fact
 
@@ -153,6 +154,8 @@ def lease_refused(error: psycopg.Error, task_id: str, key_form: int) -> Holdfast
             return LeaseHeld(task_id, detail)
         case "HF005":
             return Conflict(f"task {task_id} is {detail}; resume or retry it before working on it")
+        case "HF008":
+            return Conflict(paused_message(task_id, detail))
         case "HF007":
             return Conflict(newer_keys_message(task_id, key_form=int(detail), spoken=key_form))
     return None

@@ -36,9 +36,13 @@ async def register(db: Database, worker: NewWorker) -> Worker:
 
 async def heartbeat(db: Database, worker_id: str) -> Heartbeat:
     """See WorkVerbs."""
-    [(cancel_requested, suspects, oldest, newest)] = await db.fetch("heartbeat", worker_id, db.at())
+    [(cancel_requested, suspects, paused, oldest, newest)] = await db.fetch("heartbeat", worker_id, db.at())
     _note_versions(db, oldest, newest)
-    return Heartbeat(cancel_requested=frozenset(cancel_requested), suspects=suspects)
+    return Heartbeat(
+        cancel_requested=frozenset(cancel_requested),
+        suspects=suspects,
+        paused=frozenset(paused).difference(cancel_requested),
+    )
 
 
 def _note_versions(db: Database, oldest: int, newest: int) -> None:

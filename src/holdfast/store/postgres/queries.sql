@@ -44,7 +44,7 @@ SELECT {worker} FROM {schema}.register($1, $2, $3, $4, $5)
 
 -- name: heartbeat
 -- Also, from the few rows of the migrations: the oldest version whose workers may claim, and the schema's version.
-SELECT h.cancel_requested, h.suspects, m.oldest, m.newest
+SELECT h.cancel_requested, h.suspects, h.paused, m.oldest, m.newest
 FROM {schema}.heartbeat($1, $2) AS h,
      (SELECT max(coalesce(oldest, version)) AS oldest, max(version) AS newest FROM {schema}.migrations) AS m
 
@@ -64,7 +64,8 @@ SELECT c.id, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::tex
 -- name: has_suspect
 SELECT EXISTS (
     SELECT FROM {schema}.tasks t
-    WHERE t.ready = 2 AND t.queue = ANY ($1::text[]) AND t.name = ANY ($2::text[]) AND t.key_form <= $3)
+    WHERE t.ready = 2 AND t.held = 0 AND t.queue = ANY ($1::text[]) AND t.name = ANY ($2::text[]) AND t.key_form <= $3
+      AND NOT EXISTS (SELECT FROM {schema}.pauses p WHERE p.subject IN ('queue:' || t.queue, 'task:' || t.name)))
 
 -- name: acquire
 SELECT c.id, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3, $4) AS c
@@ -77,6 +78,15 @@ JOIN {schema}.shown_tasks r ON r.id = wanted.id WHERE r.owner = $2 ORDER BY want
 -- name: owned
 -- What a worker holds, from the partial index of owned tasks.
 SELECT {lease} FROM {schema}.tasks WHERE owner = $1 ORDER BY id
+
+-- name: pause
+SELECT {pause} FROM {schema}.pause($1, $2, $3, $4, $5)
+
+-- name: unpause
+SELECT {schema}.unpause($1, $2)
+
+-- name: pauses
+SELECT {pause} FROM {schema}.pauses ORDER BY subject
 
 -- name: sweep
 -- $3 is for how many seconds the database has answered this process since an outage, or NULL.
@@ -101,11 +111,11 @@ WHERE id = $1 FOR NO KEY UPDATE
 
 -- name: write_step
 -- The hot path: a worker's lone Commit of one step. One index lookup, one HOT update, one insert. No row: the guard
--- did not hold, or the task is waiting and might have to be woken, and commit_batch finds out.
+-- did not hold, or the task is waiting and might have to be woken, or is paused: commit_batch finds out.
 WITH held AS (
     UPDATE {schema}.tasks
     SET sequence = $4, revision = revision + 1, updated_at = coalesce($5, clock_timestamp())
-    WHERE id = $1 AND owner = $2 AND fence = $3 AND sequence = $4 - 1 AND state <> 'waiting'
+    WHERE id = $1 AND owner = $2 AND fence = $3 AND sequence = $4 - 1 AND state <> 'waiting' AND held = 0
     RETURNING id, state, revision, version, cancel_requested
 ), written AS (
     INSERT INTO {schema}.steps
@@ -293,42 +303,46 @@ FROM {schema}.tasks t, now WHERE t.finished_at IS NULL GROUP BY t.queue ORDER BY
 -- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next,
 -- and of each only a page is read, as in a claim. Beside them, suspects and tasks whose time has come but that no sweep
 -- has seen: few, as long as anybody claims, so that they may be sorted. No name has the last of all characters in it.
+-- `<> 1` and not `= 0`: the planner takes the second for something that few rows fulfil, and would sort all of them.
 -- The LIMIT 1 at the end has each record looked up by its id: the planner, which cannot know how long a page is, would
 -- rather read all inputs.
 WITH RECURSIVE now AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS moment
 ), lines AS (
     (SELECT t.queue, t.name FROM {schema}.tasks t
-     WHERE t.ready = 1 AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
+     WHERE t.ready = 1 AND t.held = 0 AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
      ORDER BY t.queue, t.name LIMIT 1)
     UNION ALL
     SELECT n.queue, n.name FROM lines l, LATERAL (
         SELECT t.queue, t.name FROM {schema}.tasks t
-        WHERE t.ready = 1 AND (t.queue, t.name) > (l.queue, l.name) AND t.queue <= coalesce($2::text, chr(1114111))
+        WHERE t.ready = 1 AND t.held = 0 AND (t.queue, t.name) > (l.queue, l.name)
+          AND t.queue <= coalesce($2::text, chr(1114111))
         ORDER BY t.queue, t.name LIMIT 1
     ) AS n
 ), page AS MATERIALIZED (
     SELECT c.id, false AS delayed, c.rank AS place FROM lines l, LATERAL (
         SELECT t.id, t.rank FROM {schema}.tasks t
-        WHERE t.ready = 1 AND t.queue = l.queue AND t.name = l.name AND (t.rank, t.id) > ($3::timestamptz, $4::text)
-          AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
+        WHERE t.ready = 1 AND t.held = 0 AND t.queue = l.queue AND t.name = l.name
+          AND (t.rank, t.id) > ($3::timestamptz, $4::text) AND t.state = 'pending'
+          AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
         ORDER BY t.rank, t.id LIMIT $7
     ) AS c
     UNION ALL
     (SELECT t.id, false, t.rank FROM {schema}.tasks t
-     WHERE t.ready = 2 AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
+     WHERE t.ready = 2 AND t.held = 0 AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
        AND (t.rank, t.id) > ($3::timestamptz, $4::text)
        AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
      ORDER BY t.rank, t.id LIMIT $7)
     UNION ALL
     (SELECT t.id, false, t.rank FROM {schema}.tasks t
-     WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL AND t.available_at <= (SELECT moment FROM now)
+     WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL AND t.held & 1 <> 1
+       AND t.available_at <= (SELECT moment FROM now)
        AND (t.rank, t.id) > ($3::timestamptz, $4::text) AND ($2::text IS NULL OR t.queue = $2::text)
        AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
      ORDER BY t.rank, t.id LIMIT $7)
     UNION ALL
     (SELECT t.id, true, t.available_at FROM {schema}.tasks t
-     WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL
+     WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL AND t.held & 1 <> 1
        AND (t.available_at, t.id) > (coalesce($5::timestamptz, (SELECT moment FROM now)), $6::text)
        AND ($2::text IS NULL OR t.queue = $2::text)
        AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.clock import Clock
 from holdfast.store.backend import Backend
 from holdfast.store.base import Capabilities
-from holdfast.store.postgres import commit, journals, lease, memory, queries, retention, submission, sweep
+from holdfast.store.postgres import commit, flow, journals, lease, memory, queries, retention, submission, sweep
 from holdfast.store.postgres.connections import APPLICATION
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.user_transaction import transact
@@ -21,6 +21,10 @@ class PostgresBackend(Database, Backend):
     transact = transact
     load = journals.load
     sweep = sweep.sweep
+
+    pause = flow.pause
+    unpause = flow.unpause
+    pauses = flow.pauses
 
     register = lease.register
     heartbeat = lease.heartbeat

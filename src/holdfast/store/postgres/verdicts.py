@@ -50,6 +50,7 @@ def verdict_of(commit: Commit, answer: Answer) -> Verdict:
         version=answer["version"],
         owner=answer["owner"],
         cancel_requested=answer["cancel_requested"],
+        paused=answer["paused"],
         children=tuple(Submitted(**child) for child in answer.get("children", ())),
         budget=budget,
     )

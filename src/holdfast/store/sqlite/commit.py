@@ -12,7 +12,7 @@ from holdfast.model.operations import Emit, Move, Release, RequestCancel, Submit
 from holdfast.model.size import commit_size
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import KEEPS_LEASE, TaskState
-from holdfast.store.sqlite import lifecycle
+from holdfast.store.sqlite import flow, lifecycle
 from holdfast.store.sqlite.database import MANY, Database
 from holdfast.store.sqlite.operations import Refused, apply_operation
 from holdfast.store.sqlite.plain import apply_plain, split_batch
@@ -135,6 +135,7 @@ def _verdict(
         version=row.version,
         owner=row.owner,
         cancel_requested=row.cancel_requested,
+        paused=bool(row.held & flow.PAUSED),
     )
 
 

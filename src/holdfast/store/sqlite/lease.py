@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from holdfast.model.canonical import canonical
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
+from holdfast.model.pause import paused_message
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState, newer_keys_message
 from holdfast.store.records import Row
-from holdfast.store.sqlite import lifecycle
+from holdfast.store.sqlite import flow, lifecycle
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
@@ -34,6 +35,8 @@ class _WorkerLease(NamedTuple):
     boot_id: str
     expires: int
     lease: int
+    any_paused: int
+    """Whether any queue or name is paused."""
 
 
 def register(tx: WriteTransaction, worker: NewWorker) -> Worker:
@@ -55,8 +58,10 @@ def heartbeat(tx: WriteTransaction, worker_id: str) -> Heartbeat:
     worker = _living(tx, worker_id)
     tx.run("renew_worker", worker_id, tx.now, tx.boot_id, tx.boot + worker.lease)
     ((suspects,),) = tx.all("any_suspect")
-    cancelled = frozenset(task_id for (task_id,) in tx.all("owned_to_cancel", worker_id))
-    return Heartbeat(cancel_requested=cancelled, suspects=bool(suspects))
+    cancelled, paused = set[str](), set[str]()
+    for task_id, is_cancelled in tx.all("owned_to_stop", worker_id):
+        (cancelled if is_cancelled else paused).add(task_id)
+    return Heartbeat(cancel_requested=frozenset(cancelled), suspects=bool(suspects), paused=frozenset(paused))
 
 
 def has_suspect(reader: Reader, claim: Claim) -> bool:
@@ -107,7 +112,7 @@ def claim(tx: WriteTransaction, claim: Claim) -> list[Claimed]:
         return [Claimed(task=RECORDS.task(*task), fresh=False, alone=bool(alone)) for alone, *task in rows]
     if worker.state != WorkerState.LIVE or is_expired(tx, worker.boot_id, worker.expires, worker.lease):
         return []
-    ready = _next_ready(tx, claim)
+    ready = _next_ready(tx, claim, any_paused=bool(worker.any_paused))
     if not ready:
         return []  # nothing is written, so nothing has to reach the disk: idle workers look often
     tx.run("set_worker_claims", claim.worker_id, claim.number)
@@ -129,13 +134,18 @@ def claim(tx: WriteTransaction, claim: Claim) -> list[Claimed]:
     return [Claimed(task=task, fresh=task.revision == SUBMITTED_ONLY + 1, alone=claim.alone) for _, task in claimed]
 
 
-def _next_ready(tx: WriteTransaction, request: Claim) -> list[Row]:
-    """Find what to lease, in two statements whatever the number of queues and names; one where nothing is ready."""
+def _next_ready(tx: WriteTransaction, request: Claim, *, any_paused: bool) -> list[Row]:
+    """Find what to lease, in two statements whatever the number of queues and names; one where nothing is ready.
+
+    One more where any queue or name is paused.
+    """
     kind = "suspect" if request.alone else "ready"
     limit = min(request.limit, 1) if request.alone else request.limit
     if limit <= 0:
         return []
     queues, names = set(request.queues), set(request.names)
+    if any_paused:
+        queues, names = flow.without_paused(tx, queues, names)
     if len(queues) == len(names) == 1:
         lines = [(queues.pop(), names.pop())]
     else:
@@ -163,6 +173,8 @@ def acquire(tx: WriteTransaction, task_id: str, worker_id: str, key_form: int) -
         raise LeaseHeld(task_id, row.owner)
     if row.state.is_terminal:
         raise Conflict(f"task {task_id} is {row.state}; resume or retry it before working on it")
+    if (paused := flow.why_paused(tx, row, any_by_kind=bool(worker.any_paused))) is not None:
+        raise Conflict(paused_message(task_id, paused))
     if row.key_form > key_form:
         raise Conflict(newer_keys_message(task_id, key_form=row.key_form, spoken=key_form))
     fresh = row.revision == SUBMITTED_ONLY

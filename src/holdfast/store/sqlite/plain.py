@@ -4,9 +4,9 @@ Such Commits of different tasks cannot see one another: each reads and writes on
 the tasks of a whole run of them are read first, and then each table is written in one go. Inside BEGIN IMMEDIATE
 nothing moves between the two.
 
-Nothing is refused here. A Commit whose guard does not hold, whose task waits, or whose end concerns another task is
-left to the general path, which applies or refuses it in its own words. That path wakes only waiting tasks, and the
-short way touches no waiting task. So the order of the two makes no difference.
+Nothing is refused here. A Commit whose guard does not hold, whose task waits or is paused, or whose end concerns
+another task is left to the general path, which applies or refuses it in its own words. That path wakes only waiting
+tasks, and the short way touches no waiting task. So the order of the two makes no difference.
 """
 
 from __future__ import annotations
@@ -94,9 +94,11 @@ def _advance(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, 
     """Count one Commit on each task that is held as the Commit says."""
     by_task = {plain.task_id: plain for plain in part}
     changed = []
-    for task_id, owner, fence, sequence, state, *shown in tx.all_many("task_head", [(task_id,) for task_id in by_task]):
+    for task_id, owner, fence, sequence, state, is_held, *shown in tx.all_many(
+        "task_head", [(task_id,) for task_id in by_task]
+    ):
         held = by_task[task_id].held
-        if not _is_next(held, owner, fence, sequence) or state not in _ADVANCING:
+        if is_held or not _is_next(held, owner, fence, sequence) or state not in _ADVANCING:
             continue
         changed.append((task_id, held.sequence, tx.now))
         verdicts[task_id] = _verdict(task_id, held, _ADVANCING[state], held.owner, *shown)
@@ -107,11 +109,13 @@ def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verd
     """End each task that is held as the Commit says and whose end concerns no other task."""
     by_task = {plain.task_id: plain for plain in part}
     changed, transitions, outcomes, forgotten = [], [], [], []
-    for moves, has_outcome, has_unfinished, task_id, owner, fence, sequence, state, *shown in tx.all_many(
+    for moves, has_outcome, has_unfinished, task_id, owner, fence, sequence, state, is_held, *shown in tx.all_many(
         "ending_head", [(task_id,) for task_id in by_task]
     ):
         _, held, _, end, actor = by_task[task_id]
-        if has_unfinished or end is None or state not in _ENDING or not _is_next(held, owner, fence, sequence):
+        if has_unfinished or is_held or end is None or state not in _ENDING:
+            continue
+        if not _is_next(held, owner, fence, sequence):
             continue
         changed.append((task_id, held.sequence, end.to, tx.now))
         transitions.append((task_id, moves + 1, state, end.to, end.reason, actor, held.fence, tx.now))

@@ -49,7 +49,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 -- name: task_head
 -- What the guard of a worker's Commit looks at, and what its verdict says. Read first and written then: together they
 -- cost less than an UPDATE ... RETURNING.
-SELECT id, owner, fence, sequence, state, revision, version, cancel_requested FROM tasks WHERE id = ?
+SELECT id, owner, fence, sequence, state, held, revision, version, cancel_requested FROM tasks WHERE id = ?
 
 -- name: ending_head
 -- The same for a Commit that ends its task, with what the end would have to look after besides.
@@ -58,7 +58,7 @@ SELECT moves,
        EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open')
            OR EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1)
            OR EXISTS (SELECT 1 FROM joins WHERE child_id = ?1) AS has_unfinished,
-       id, owner, fence, sequence, state, revision, version, cancel_requested
+       id, owner, fence, sequence, state, held, revision, version, cancel_requested
 FROM tasks WHERE id = ?1
 
 -- name: advance
@@ -239,8 +239,12 @@ VALUES (?1, ?2, ?3, 'live', ?4, ?5, ?5, ?6, ?7)
 SELECT id, label, lease / 1000000.0 AS lease, state, claims, details, started_at, seen_at FROM workers WHERE id = ?
 
 -- name: worker_lease
--- Whether a worker may act: its state, its last claim, and when it expires on which boot.
-SELECT state, claims, boot_id, expires, lease FROM workers WHERE id = ?
+-- Whether a worker may act: its state, its last claim, and when it expires on which boot. Besides, whether there is any
+-- pause of a queue or a name to look at: no other statement is run for that while there is none.
+SELECT state, claims, boot_id, expires, lease,
+       EXISTS (SELECT 1 FROM pauses WHERE subject >= 'queue:' AND subject < 'queue;')
+           OR EXISTS (SELECT 1 FROM pauses WHERE subject >= 'task:' AND subject < 'task;')
+FROM workers WHERE id = ?
 
 -- name: renew_worker
 UPDATE workers SET seen_at = ?2, boot_id = ?3, expires = ?4 WHERE id = ?1 AND state <> 'dead'
@@ -258,22 +262,26 @@ SELECT id, boot_id, expires, lease FROM workers WHERE state <> 'dead'
 -- The pairs of queue and name that have something claimable, in these queues. From name to name through the index: it
 -- reads one row a pair, however long the queues are and however many names the worker knows.
 WITH RECURSIVE lines (queue, name) AS (
-    SELECT q.value, (SELECT t.name FROM tasks t WHERE t.ready = 1 AND t.queue = q.value ORDER BY t.name LIMIT 1)
+    SELECT q.value, (
+        SELECT t.name FROM tasks t WHERE t.ready = 1 AND t.held = 0 AND t.queue = q.value ORDER BY t.name LIMIT 1)
     FROM json_each(?1) q
     UNION ALL
     SELECT l.queue, (
-        SELECT t.name FROM tasks t WHERE t.ready = 1 AND t.queue = l.queue AND t.name > l.name ORDER BY t.name LIMIT 1)
+        SELECT t.name FROM tasks t WHERE t.ready = 1 AND t.held = 0 AND t.queue = l.queue AND t.name > l.name
+        ORDER BY t.name LIMIT 1)
     FROM lines l WHERE l.name IS NOT NULL
 )
 SELECT queue, name FROM lines WHERE name IS NOT NULL
 
 -- name: suspect_lines
 WITH RECURSIVE lines (queue, name) AS (
-    SELECT q.value, (SELECT t.name FROM tasks t WHERE t.ready = 2 AND t.queue = q.value ORDER BY t.name LIMIT 1)
+    SELECT q.value, (
+        SELECT t.name FROM tasks t WHERE t.ready = 2 AND t.held = 0 AND t.queue = q.value ORDER BY t.name LIMIT 1)
     FROM json_each(?1) q
     UNION ALL
     SELECT l.queue, (
-        SELECT t.name FROM tasks t WHERE t.ready = 2 AND t.queue = l.queue AND t.name > l.name ORDER BY t.name LIMIT 1)
+        SELECT t.name FROM tasks t WHERE t.ready = 2 AND t.held = 0 AND t.queue = l.queue AND t.name > l.name
+        ORDER BY t.name LIMIT 1)
     FROM lines l WHERE l.name IS NOT NULL
 )
 SELECT queue, name FROM lines WHERE name IS NOT NULL
@@ -281,7 +289,8 @@ SELECT queue, name FROM lines WHERE name IS NOT NULL
 -- name: ready_tasks
 -- The next tasks of one queue and name: reads only claimable rows, in order.
 SELECT rank, id FROM tasks
-WHERE ready = 1 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
+WHERE ready = 1 AND held = 0 AND queue = ?1 AND name = ?2
+  AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
 ORDER BY rank, id LIMIT ?4
 
 -- name: merged_ready_tasks
@@ -291,18 +300,18 @@ ORDER BY rank, id LIMIT ?4
 -- all tasks of the same rank again and again, and tasks that were submitted together have the same rank.
 WITH RECURSIVE merged (queue, name, rank, id) AS (
     SELECT l.value ->> 0, l.value ->> 1, t.rank, t.id FROM json_each(?1) l CROSS JOIN tasks t ON t.id = (
-        SELECT n.id FROM tasks n WHERE n.ready = 1 AND n.queue = l.value ->> 0 AND n.name = l.value ->> 1
+        SELECT n.id FROM tasks n WHERE n.ready = 1 AND n.held = 0 AND n.queue = l.value ->> 0 AND n.name = l.value ->> 1
           AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
         ORDER BY n.rank, n.id LIMIT 1)
     UNION ALL
     SELECT m.queue, m.name, t.rank, t.id FROM merged m CROSS JOIN tasks t ON t.id = coalesce((
         SELECT n.id FROM tasks n
-        WHERE n.ready = 1 AND n.queue = m.queue AND n.name = m.name AND n.rank = m.rank AND n.id > m.id
+        WHERE n.ready = 1 AND n.held = 0 AND n.queue = m.queue AND n.name = m.name AND n.rank = m.rank AND n.id > m.id
           AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
         ORDER BY n.id LIMIT 1
     ), (
         SELECT n.id FROM tasks n
-        WHERE n.ready = 1 AND n.queue = m.queue AND n.name = m.name AND n.rank > m.rank
+        WHERE n.ready = 1 AND n.held = 0 AND n.queue = m.queue AND n.name = m.name AND n.rank > m.rank
           AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
         ORDER BY n.rank, n.id LIMIT 1))
     ORDER BY 3, 4 LIMIT ?3
@@ -311,13 +320,14 @@ SELECT rank, id FROM merged
 
 -- name: suspect_tasks
 SELECT rank, id FROM tasks
-WHERE ready = 2 AND queue = ?1 AND name = ?2 AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
+WHERE ready = 2 AND held = 0 AND queue = ?1 AND name = ?2
+  AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
 ORDER BY rank, id LIMIT ?4
 
 -- name: merged_suspect_tasks
 -- The first suspect of several pairs of queue and name; one at a time is handed out.
 SELECT t.rank, t.id FROM json_each(?1) l CROSS JOIN tasks t ON t.id = (
-    SELECT n.id FROM tasks n WHERE n.ready = 2 AND n.queue = l.value ->> 0 AND n.name = l.value ->> 1
+    SELECT n.id FROM tasks n WHERE n.ready = 2 AND n.held = 0 AND n.queue = l.value ->> 0 AND n.name = l.value ->> 1
       AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
     ORDER BY n.rank, n.id LIMIT 1)
 ORDER BY t.rank, t.id LIMIT ?3
@@ -331,13 +341,32 @@ UPDATE tasks SET owner = ?2, claim = ?3, alone = ?4, fence = fence + 1, sequence
 WHERE id = ?1
 
 -- name: any_suspect
-SELECT EXISTS (SELECT 1 FROM tasks WHERE ready = 2)
+SELECT EXISTS (SELECT 1 FROM tasks WHERE ready = 2 AND held = 0)
 
 -- name: any_suspect_of
 SELECT EXISTS (
     SELECT 1 FROM tasks
-    WHERE ready = 2 AND queue IN (SELECT value FROM json_each(?1)) AND name IN (SELECT value FROM json_each(?2))
-      AND key_form <= ?3)
+    WHERE ready = 2 AND held = 0
+      AND queue IN (SELECT value FROM json_each(?1)) AND name IN (SELECT value FROM json_each(?2))
+      AND key_form <= ?3
+      AND NOT EXISTS (SELECT 1 FROM pauses WHERE subject IN ('queue:' || queue, 'task:' || name)))
+
+-- name: pauses
+SELECT {pause} FROM pauses ORDER BY subject
+
+-- name: pauses_by_kind
+-- Those of queues and names: the pauses of single tasks, which may be many, stand in the rows of these tasks as well.
+SELECT subject FROM pauses
+WHERE (subject >= 'queue:' AND subject < 'queue;') OR (subject >= 'task:' AND subject < 'task;')
+
+-- name: pause
+SELECT {pause} FROM pauses WHERE subject = ?
+
+-- name: insert_pause
+INSERT INTO pauses (subject, at, by, reason) VALUES (?, ?, ?, ?)
+
+-- name: delete_pause
+DELETE FROM pauses WHERE subject = ?
 
 -- name: task_record
 SELECT {task} FROM shown_tasks WHERE id = ?
@@ -353,8 +382,9 @@ WHERE t.owner = ?1 AND t.claim = ?2 ORDER BY t.rank, t.id
 -- name: owned
 SELECT {lease} FROM tasks WHERE owner = ? ORDER BY id
 
--- name: owned_to_cancel
-SELECT id FROM tasks WHERE owner = ? AND cancel_requested IS NOT NULL
+-- name: owned_to_stop
+-- Of the tasks it holds: those whose cancel is requested, and those that are paused.
+SELECT id, cancel_requested IS NOT NULL FROM tasks WHERE owner = ? AND (cancel_requested IS NOT NULL OR held & 1)
 
 -- name: held_by_the_dead
 -- Driven from the dead that still hold something: neither every lease nor every dead worker is looked at.
@@ -590,35 +620,39 @@ FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL GROUP BY queue ORDER 
 -- seen: few, as long as anybody claims, so that they may be sorted. No name has the last of all characters in it.
 WITH RECURSIVE lines (queue, name) AS (
     SELECT queue, name FROM tasks WHERE id = (
-        SELECT id FROM tasks WHERE ready = 1 AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
+        SELECT id FROM tasks
+        WHERE ready = 1 AND held = 0 AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
         ORDER BY queue, name LIMIT 1)
     UNION ALL
     SELECT t.queue, t.name FROM lines l CROSS JOIN tasks t ON t.id = coalesce(
-        (SELECT id FROM tasks WHERE ready = 1 AND queue = l.queue AND name > l.name ORDER BY name LIMIT 1),
-        (SELECT id FROM tasks WHERE ready = 1 AND queue > l.queue AND queue <= coalesce(?1, char(1114111))
+        (SELECT id FROM tasks WHERE ready = 1 AND held = 0 AND queue = l.queue AND name > l.name ORDER BY name LIMIT 1),
+        (SELECT id FROM tasks WHERE ready = 1 AND held = 0 AND queue > l.queue AND queue <= coalesce(?1, char(1114111))
          ORDER BY queue, name LIMIT 1))
 ), page AS MATERIALIZED (
     SELECT t.id, 0 AS delayed, t.rank AS place FROM lines l CROSS JOIN tasks t ON t.id IN (
         SELECT id FROM tasks
-        WHERE ready = 1 AND queue = l.queue AND name = l.name AND (rank, id) > (?3, ?4) AND state = 'pending'
+        WHERE ready = 1 AND held = 0 AND queue = l.queue AND name = l.name AND (rank, id) > (?3, ?4)
+          AND state = 'pending'
           AND (deadline IS NULL OR deadline > ?2 OR must_undo)
         ORDER BY rank, id LIMIT ?7)
     UNION ALL
     SELECT * FROM (
         SELECT id, 0, rank FROM tasks
-        WHERE ready = 2 AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
+        WHERE ready = 2 AND held = 0 AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
           AND (rank, id) > (?3, ?4) AND state = 'pending' AND (deadline IS NULL OR deadline > ?2 OR must_undo)
         ORDER BY rank, id LIMIT ?7)
     UNION ALL
     SELECT * FROM (
         SELECT id, 0, rank FROM tasks
         WHERE state = 'pending' AND ready = 0 AND owner IS NULL AND available_at <= ?2 AND (rank, id) > (?3, ?4)
+          AND held & 1 = 0
           AND (?1 IS NULL OR queue = ?1) AND (deadline IS NULL OR deadline > ?2 OR must_undo)
         ORDER BY rank, id LIMIT ?7)
     UNION ALL
     SELECT * FROM (
         SELECT id, 1, available_at FROM tasks
         WHERE state = 'pending' AND ready = 0 AND owner IS NULL AND (available_at, id) > (?5, ?6)
+          AND held & 1 = 0
           AND (?1 IS NULL OR queue = ?1) AND (deadline IS NULL OR deadline > ?2 OR must_undo)
         ORDER BY available_at, id LIMIT ?7)
     ORDER BY delayed, place, id LIMIT ?7

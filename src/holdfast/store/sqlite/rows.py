@@ -83,6 +83,7 @@ class TaskRow:
     resting: int
     moves: int
     ready: int
+    held: int
     rank: int
     available_at: int
     wake_at: int | None

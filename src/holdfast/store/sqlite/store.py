@@ -11,7 +11,7 @@ from holdfast.model.queries import Vitals
 from holdfast.store.backend import Backend
 from holdfast.store.base import Capabilities
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.sqlite import commit, journals, lease, memory, queries, retention, submission, sweep
+from holdfast.store.sqlite import commit, flow, journals, lease, memory, queries, retention, submission, sweep
 from holdfast.store.sqlite.database import Database, quickly, slowly, written
 from holdfast.store.sqlite.user_transaction import transact
 
@@ -25,6 +25,10 @@ class SqliteBackend(Database, Backend):
     transact = transact
     load = journals.load
     sweep = written(sweep.sweep)
+
+    pause = written(flow.pause)
+    unpause = written(flow.unpause)
+    pauses = quickly(flow.pauses)
 
     register = written(lease.register)
     heartbeat = written(lease.heartbeat)

@@ -38,6 +38,7 @@ memory.py              Memory: facts, stored only if their subject is unchanged,
 moves.py               Moves: every pair of states, checked against the one table of allowed moves
 names.py               Names: any printable text can be a name, everywhere, and equals only itself
 overview.py            What a person asks of a whole store: its queues, an id from a few of its characters, its health
+pauses.py              Pauses: nothing new begins of a queue, a name or a task until it is unpaused
 prune.py               prune: tasks that ended long ago are deleted, with everything that belongs to them
 queries.py             Queries: filters, pages, counts
 queued.py              queued: the tasks in the queue, in the order in which they will be claimed
@@ -88,6 +89,7 @@ from holdfast.testing.contract.memory import MemoryContract
 from holdfast.testing.contract.moves import MovesContract
 from holdfast.testing.contract.names import NamesContract
 from holdfast.testing.contract.overview import IdsContract, QueuesContract, VitalsContract
+from holdfast.testing.contract.pauses import PausesContract
 from holdfast.testing.contract.prune import PruneContract
 from holdfast.testing.contract.queries import QueriesContract
 from holdfast.testing.contract.queued import QueuedContract
@@ -133,6 +135,7 @@ class StoreContract(
     QuietContract,
     ArtifactsContract,
     MemoryContract,
+    PausesContract,
     PruneContract,
     HintsContract,
     SaveContract,

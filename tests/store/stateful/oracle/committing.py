@@ -186,6 +186,7 @@ def _verdict(
         version=task.version,
         owner=task.owner,
         cancel_requested=task.cancel_requested,
+        paused=task.id in tables.pauses,
         children=children,
         budget=budget,
     )

@@ -90,6 +90,7 @@ def _is_needed(tables: Tables, channel: str) -> bool:
 
 def _delete_task(tables: Tables, task_id: str) -> None:
     del tables.tasks[task_id]
+    tables.pauses.pop(task_id, None)
     for by_task in (tables.transitions, tables.waits, tables.patches):
         by_task.pop(task_id, None)
     approvals = [approval.id for approval in tables.approvals.values() if approval.task_id == task_id]

@@ -10,6 +10,7 @@ from holdfast.model.task import Task, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from tests.store.stateful.oracle.changes import Cause, log_transition, mark_readiness, move, take_away, touch
+from tests.store.stateful.oracle.pausing import is_paused
 from tests.store.stateful.oracle.tables import NOT_READY, READY, READY_ALONE, Tables, TaskRow, WorkerRow
 
 
@@ -35,8 +36,10 @@ def heartbeat(tables: Tables, worker_id: str, now: datetime, boot: timedelta) ->
     worker = replace(row.worker, seen_at=now)
     tables.workers[worker_id] = WorkerRow(worker=worker, expires=boot + timedelta(seconds=worker.lease))
     unwanted = (held.task.id for held in _held_by(tables, worker_id) if held.task.cancel_requested is not None)
-    suspects = any(task.ready == READY_ALONE for task in tables.tasks.values())
-    return Heartbeat(cancel_requested=frozenset(unwanted), suspects=suspects)
+    suspects = any(task.ready == READY_ALONE and task.task.id not in tables.pauses for task in tables.tasks.values())
+    cancelled = frozenset(unwanted)
+    paused = frozenset(held.task.id for held in _held_by(tables, worker_id)) & tables.pauses.keys()
+    return Heartbeat(cancel_requested=cancelled, suspects=suspects, paused=paused - cancelled)
 
 
 def drain(tables: Tables, worker_id: str) -> None:
@@ -75,6 +78,7 @@ def claim(tables: Tables, asked: Claim, now: datetime, boot: timedelta) -> list[
         and candidate.task.name in asked.names
         and (candidate.task.deadline is None or candidate.task.deadline > now or candidate.task.must_undo)
         and candidate.task.key_form <= asked.key_form
+        and not is_paused(tables, candidate.task)
     ]
     chosen = sorted(candidates, key=_place)[: max(limit, 0)]
     if chosen:
@@ -97,6 +101,8 @@ def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: t
         raise LeaseHeld(task_id, row.task.owner)
     if row.task.state.is_terminal:
         raise Conflict(f"task {task_id} has ended")
+    if is_paused(tables, row.task):
+        raise Conflict(f"task {task_id} is paused")
     if row.task.key_form > key_form:
         raise Conflict(f"task {task_id} has newer keys; upgrade this worker")
     _set_key_form(tables, row.task, key_form)
@@ -113,6 +119,7 @@ def has_suspect(tables: Tables, asked: Claim) -> bool:
         and row.task.queue in asked.queues
         and row.task.name in asked.names
         and row.task.key_form <= asked.key_form
+        and not is_paused(tables, row.task)
         for row in tables.tasks.values()
     )
 

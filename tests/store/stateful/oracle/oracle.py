@@ -12,6 +12,7 @@ from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import NotFound
 from holdfast.model.memory import Subject
+from holdfast.model.pause import Pause
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
@@ -23,6 +24,7 @@ from tests.store.stateful.oracle import (
     emitting,
     keeping,
     leasing,
+    pausing,
     reading,
     remembering,
     submitting,
@@ -71,6 +73,15 @@ class Oracle:
 
     def owned(self, worker_id: str) -> list[Lease]:
         return leasing.owned(self.tables, worker_id)
+
+    def pause(self, subject: str, *, by: str, reason: str | None = None) -> Pause:
+        return pausing.pause(self.tables, subject, by, reason, self.now())
+
+    def unpause(self, subject: str) -> bool:
+        return pausing.unpause(self.tables, subject)
+
+    def pauses(self) -> list[Pause]:
+        return [pause for _, pause in sorted(self.tables.pauses.items())]
 
     def sweep(self, limit: int = 100) -> Swept:
         return sweeping.sweep(self.tables, limit, self.now(), self._boot())

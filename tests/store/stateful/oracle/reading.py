@@ -123,7 +123,9 @@ def queued(tables: Tables, now: datetime, queue: str | None, limit: int, after: 
         task = row.task
         assert task.available_at is not None
         lost = task.deadline is not None and task.deadline <= as_of and not task.must_undo
-        if task.state is not TaskState.PENDING or task.owner is not None or queue not in {None, task.queue} or lost:
+        if task.state is not TaskState.PENDING or task.owner is not None or queue not in {None, task.queue}:
+            continue
+        if lost or task.id in tables.pauses:
             continue
         delayed = row.ready == NOT_READY and task.available_at > as_of
         place = (task.available_at if delayed else rank(task.available_at, task.priority), task.id)

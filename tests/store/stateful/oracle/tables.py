@@ -9,6 +9,7 @@ from typing import Self
 from holdfast.model.approval import Approval
 from holdfast.model.effect import Effect, Evidence
 from holdfast.model.operations import UntilTime, Wait
+from holdfast.model.pause import Pause
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import Task
@@ -74,6 +75,7 @@ class Tables:
     facts: dict[str, MemoryFact] = field(default_factory=dict)
     marks: dict[SubjectKey, str] = field(default_factory=dict)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
+    pauses: dict[str, Pause] = field(default_factory=dict)
 
     def copy(self) -> Self:
         return type(self)(**{table.name: dict(getattr(self, table.name)) for table in fields(self)})

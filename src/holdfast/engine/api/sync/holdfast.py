@@ -47,6 +47,7 @@ from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import StoreClosed, StoreForked
 from holdfast.model.patch import StatePatch
+from holdfast.model.pause import Pause
 from holdfast.model.queries import Summary
 from holdfast.model.records import Event
 from holdfast.model.state_diff import Change
@@ -273,6 +274,18 @@ class SyncHoldfast:
     def cancel(self, task: SyncHandle[Any] | str, reason: str = "cancelled", *, by: str = "user") -> TaskState:
         """See Holdfast."""
         return self.wait(self._hold.cancel(_plain(task), reason, by=by))
+
+    def pause(self, what: SyncHandle[Any] | str, *, by: str = "user", reason: str | None = None) -> Pause:
+        """See Holdfast."""
+        return self.wait(self._hold.pause(_plain(what), by=by, reason=reason))
+
+    def unpause(self, what: SyncHandle[Any] | str, *, by: str = "user") -> bool:
+        """See Holdfast."""
+        return self.wait(self._hold.unpause(_plain(what), by=by))
+
+    def pauses(self) -> list[Pause]:
+        """See Holdfast."""
+        return self.wait(self._hold.pauses())
 
     def fork(
         self,

@@ -1,0 +1,58 @@
+"""``holdfast pause`` and ``holdfast unpause``: let nothing new begin of a queue, a name or a task."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from holdfast.cli.options import AsJson, By, DatabaseUrl
+from holdfast.cli.store_session import command, opened, user
+from holdfast.cli.terminal import print_json, print_message
+from holdfast.model.pause import kind_of
+from holdfast.service.forms import pause_form
+
+Subject: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUBJECT",
+        help="queue:NAME, task:NAME for all tasks of that name, or the id of one task or a few characters of it.",
+        show_default=False,
+    ),
+]
+
+
+@command
+async def pause(
+    subject: Subject,
+    *,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the record.", show_default=False)] = None,
+    by: By = None,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Let nothing new begin of a queue, of the tasks of a name, or of one task.
+
+    Workers claim none of it until it is unpaused. Tasks of a queue or a name that run go on; a single task that runs
+    stops at its next step. Deadlines pass meanwhile, and a cancel works.
+    """
+    who = user(by)
+    async with opened(database_url) as service:
+        paused = await service.pause(subject, by=who, reason=reason)
+    if as_json:
+        print_json(pause_form(paused))
+    what = "the task runs no further" if kind_of(paused.subject) is None else "nothing of it is claimed"
+    print_message(f"{paused.subject} is paused: {what} until `holdfast unpause {paused.subject}`")
+
+
+@command
+async def unpause(
+    subject: Subject, *, by: By = None, as_json: AsJson = False, database_url: DatabaseUrl = None
+) -> None:
+    """Let what is paused go on."""
+    who = user(by)
+    async with opened(database_url) as service:
+        found, was_paused = await service.unpause(subject, by=who)
+    if as_json:
+        print_json({"subject": found, "was_paused": was_paused})
+    print_message(f"{found} goes on" if was_paused else f"{found} was not paused; nothing was changed")

@@ -1,0 +1,61 @@
+"""Pauses: queues, tasks of a name, and single tasks of which nothing new begins until they are unpaused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from holdfast.model.checks import check_name
+from holdfast.model.errors import NotFound
+
+QUEUE: Final = "queue"
+TASK: Final = "task"
+
+KINDS: Final = (QUEUE, TASK)
+"""What a subject can begin with, before a colon and a name. A subject that begins otherwise is the id of a task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """One pause: of ``queue:<name>``, of all tasks of a name (``task:<name>``), or of the task with this id."""
+
+    subject: str
+    at: datetime
+    by: str
+    reason: str | None = None
+
+
+def kind_of(subject: str) -> str | None:
+    """Return what kind of subject this is; None for a single task."""
+    kind, colon, _ = subject.partition(":")
+    return kind if colon and kind in KINDS else None
+
+
+def check_subject(subject: str) -> str:
+    """Return the subject if something can be paused under it; otherwise raise InvalidValue."""
+    check_name("subject of a pause", subject)
+    kind = kind_of(subject)
+    if kind is not None:
+        check_name(f"name after {kind}:", subject.removeprefix(f"{kind}:"))
+    return subject
+
+
+def pause_of(pauses: Collection[Pause], *, task_id: str, name: str, queue: str) -> Pause | None:
+    """Return the pause that keeps a task from being claimed, if one of these does: its own comes first."""
+    by_subject = {pause.subject: pause for pause in pauses}
+    subjects = (task_id, f"{TASK}:{name}", f"{QUEUE}:{queue}")
+    return next((by_subject[subject] for subject in subjects if subject in by_subject), None)
+
+
+def paused_message(task_id: str, subject: str) -> str:
+    """Return why a task cannot be leased now."""
+    what = "" if subject == task_id else f", because {subject} is"
+    return f"task {task_id} is paused{what}; unpause it first: hold.unpause({subject!r}), or holdfast unpause {subject}"
+
+
+def nothing_to_pause(subject: str) -> NotFound:
+    """Return the error for a subject that is the id of no task."""
+    named = " or ".join(f"{kind}:<name>" for kind in KINDS)
+    return NotFound("task", subject, where=f"in this store; pause {named}, or a task by its id")

@@ -1,0 +1,88 @@
+"""What is paused: nothing new of it is leased."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from holdfast.model.errors import Conflict
+from holdfast.model.pause import QUEUE, TASK, Pause, kind_of, nothing_to_pause
+from holdfast.store.base import ANYTHING
+from holdfast.store.sqlite.reader import Reader
+from holdfast.store.sqlite.records import RECORDS
+from holdfast.store.sqlite.rows import TaskRow
+from holdfast.store.sqlite.write_transaction import WriteTransaction
+
+PAUSED: Final = 1
+"""In the column ``held``: the task itself is paused."""
+
+
+def pause(tx: WriteTransaction, subject: str, by: str, reason: str | None) -> Pause:
+    """See FlowVerbs."""
+    found = tx.first("pause", subject)
+    if found is not None:
+        return RECORDS.pause(*found)
+    if kind_of(subject) is None:
+        _pause_task(tx, subject)
+    tx.run("insert_pause", subject, tx.now, by, reason)
+    return RECORDS.pause(subject, tx.now, by, reason)
+
+
+def _pause_task(tx: WriteTransaction, task_id: str) -> None:
+    row = tx.task(task_id)
+    if row is None:
+        raise nothing_to_pause(task_id)
+    if row.state.is_terminal:
+        raise Conflict(f"task {task_id} is {row.state}; there is nothing left to pause")
+    _hold(tx, row, row.held | PAUSED)
+
+
+def unpause(tx: WriteTransaction, subject: str) -> bool:
+    """See FlowVerbs."""
+    if not tx.changes("delete_pause", subject):
+        return False
+    kind = kind_of(subject)
+    if kind == QUEUE:
+        tx.hints.add(subject)
+    elif kind is not None:
+        tx.hints.add(ANYTHING)  # in which queues the tasks of this name are is not known
+    elif (row := tx.task(subject)) is not None:
+        _hold(tx, row, row.held & ~PAUSED)
+        if row.ready:
+            tx.hints.add(f"queue:{row.queue}")
+    return True
+
+
+def _hold(tx: WriteTransaction, row: TaskRow, held: int) -> None:
+    """Change what keeps a task from being claimed. Not ``updated_at``: nothing of its work has happened."""
+    row.held = held
+    row.revision += 1
+    tx.save(row)
+    tx.hints.add(f"task:{row.id}")
+
+
+def pauses(reader: Reader) -> list[Pause]:
+    """See FlowVerbs."""
+    return reader.all(RECORDS.pause, "pauses")
+
+
+def without_paused(tx: WriteTransaction, queues: Collection[str], names: Collection[str]) -> tuple[set[str], set[str]]:
+    """Leave out the queues and the names that are paused."""
+    paused = {subject for (subject,) in tx.all("pauses_by_kind")}
+    return (
+        {queue for queue in queues if f"{QUEUE}:{queue}" not in paused},
+        {name for name in names if f"{TASK}:{name}" not in paused},
+    )
+
+
+def why_paused(tx: WriteTransaction, row: TaskRow, *, any_by_kind: bool) -> str | None:
+    """Return the subject of the pause that keeps this task from being leased, if one does."""
+    if row.held & PAUSED:
+        return row.id
+    if any_by_kind:
+        queues, names = without_paused(tx, [row.queue], [row.name])
+        if not names:
+            return f"{TASK}:{row.name}"
+        if not queues:
+            return f"{QUEUE}:{row.queue}"
+    return None
