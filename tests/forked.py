@@ -7,10 +7,12 @@ start the command as a shell does.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
@@ -48,15 +50,22 @@ def run_holdfast(
 
 
 def start_holdfast(
-    *arguments: str, folder: Path, environment: Mapping[str, str], files: Sequence[str]
+    *arguments: str, folder: Path, environment: Mapping[str, str], files: Sequence[str], takes_terminal: bool = False
 ) -> ForkServerProcess:
-    """Start ``holdfast`` with these files, or one terminal three times, for stdin, stdout and stderr."""
-    process = CONTEXT.Process(target=_run, args=(arguments, str(folder), dict(environment), list(files)))
+    """Start ``holdfast`` with these files, or one terminal three times, for stdin, stdout and stderr.
+
+    If it ``takes_terminal``, the one at its stdin becomes its own: Ctrl-C there interrupts it.
+    """
+    process = CONTEXT.Process(
+        target=_run, args=(arguments, str(folder), dict(environment), list(files), takes_terminal)
+    )
     process.start()
     return process
 
 
-def _run(arguments: tuple[str, ...], folder: str, environment: dict[str, str], files: list[str]) -> None:
+def _run(
+    arguments: tuple[str, ...], folder: str, environment: dict[str, str], files: list[str], takes_terminal: bool
+) -> None:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
@@ -65,6 +74,9 @@ def _run(arguments: tuple[str, ...], folder: str, environment: dict[str, str], f
         opened = os.open(file, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_APPEND)
         os.dup2(opened, number)
         os.close(opened)
+    if takes_terminal:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     letters = environment.get("PYTHONIOENCODING", "utf-8")
     sys.stdout = open(1, "w", encoding=letters, closefd=False)  # noqa: SIM115

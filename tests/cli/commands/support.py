@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import pty
 import select
 import subprocess
 import sys
-import termios
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -19,7 +18,7 @@ from typing import Any
 
 from holdfast import Handle, Holdfast, Task, TaskState
 from tests.cli.commands.workshop import define
-from tests.forked import run_holdfast
+from tests.forked import run_holdfast, start_holdfast
 
 FOLDER = Path(__file__).parent
 PATIENCE = 60.0
@@ -49,20 +48,20 @@ def at_terminal(*arguments: str, url: str, types: str | None, columns: int = 100
     With ``whole`` stdout is the terminal, too, and what was printed there is in ``said``.
     """
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *arguments],
-        stdin=theirs,
-        stdout=theirs if whole else subprocess.PIPE,
-        stderr=theirs,
-        cwd=FOLDER,
-        env=_environment(url) | {"COLUMNS": str(columns), "TERM": "xterm-256color"},
-        preexec_fn=_take_terminal,  # noqa: PLW1509 - a terminal that interrupts needs to be the process's own
-    ) as process:
-        os.close(theirs)
+    terminal = os.ttyname(theirs)
+    with tempfile.NamedTemporaryFile(prefix="holdfast-out-") as out:
+        process = start_holdfast(
+            *arguments,
+            folder=FOLDER,
+            environment=_environment(url) | {"COLUMNS": str(columns), "TERM": "xterm-256color"},
+            files=[terminal, terminal if whole else out.name, terminal],
+            takes_terminal=True,
+        )
         try:
-            said = _converse(ours, types)
-            out = "" if process.stdout is None else process.stdout.read().decode()
-            return Answer(process.wait(PATIENCE), out, said)
+            said = _converse(ours, theirs, types, process.sentinel)
+            process.join()
+            assert process.exitcode is not None
+            return Answer(process.exitcode, out.read().decode(), said)
         finally:
             process.kill()
             os.close(ours)
@@ -84,20 +83,18 @@ def watching(*arguments: str, url: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def _take_terminal() -> None:
-    """Make the terminal at stdin the one of a session of its own."""
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-def _converse(terminal: int, types: str | None) -> str:
-    """Read until the other side is gone; type when the question is there. Say what was read."""
-    said, give_up = b"", time.monotonic() + PATIENCE
+def _converse(ours: int, theirs: int, types: str | None, ended: int) -> str:
+    """Read until the command has ended; type when the question is there. Say what was read."""
+    said, give_up, waited_for = b"", time.monotonic() + PATIENCE, [ours, ended]
     while time.monotonic() < give_up:
-        if not select.select([terminal], [], [], 0.1)[0]:
+        ready, _, _ = select.select(waited_for, [], [], 0.1)
+        if ended in ready:  # only now: before it has opened the terminal, there would be no other end
+            waited_for.remove(ended)
+            os.close(theirs)
+        if ours not in ready:
             continue
         try:
-            read = os.read(terminal, 65_536)
+            read = os.read(ours, 65_536)
         except OSError:  # how Linux says that nobody has the other end any more
             read = b""
         if not read:
@@ -105,7 +102,7 @@ def _converse(terminal: int, types: str | None) -> str:
             return said.decode().replace("\r\n", "\n")
         asked_before, said = b"Go on?" in said, said + read
         if types is not None and b"Go on?" in said and not asked_before:
-            os.write(terminal, types.encode())
+            os.write(ours, types.encode())
     raise AssertionError(f"it did not end; it said {said!r}")
 
 
