@@ -208,7 +208,7 @@ class PostgresServer:
         return self.url(dbname)
 
     def drop_database(self, url: str) -> None:
-        """Drop the database of a URL that `create_database` returned, with whoever is still connected to it."""
+        """Drop the database of a URL that `create_database` returned, with all connections to it."""
         dbname = conninfo.conninfo_to_dict(url)["dbname"]
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(str(dbname))))
 
@@ -405,7 +405,7 @@ def server_environment() -> dict[str, str]:
 
 
 def private_folder(prefix: str, *, in_memory: bool = False) -> Path:
-    """Create a temporary folder that the server's account owns and can reach, and nobody else can enter."""
+    """Create a temporary folder that the server's account owns and can reach, and no other account can enter."""
     account = server_account()
     # Only parents: the folder itself is made by mkdtemp, under a name that nobody can take first.
     parents = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108
@@ -421,7 +421,7 @@ def private_folder(prefix: str, *, in_memory: bool = False) -> Path:
 
 
 def free_port() -> int:
-    """A port that is still free when somebody who was told its number comes to bind it."""
+    """A port that is still free when the process that gets its number binds it."""
     for port in itertools.islice(_ports, _PORTS_OF_A_PROCESS):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -25,7 +25,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(clone: Path, target: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run make as somebody does who has just cloned: without our environment, nor that of the runner of our tests."""
+    """Run make as in a fresh clone: without our environment, nor that of the runner of our tests."""
     ours = ("HOLDFAST_", "PYTEST_", "VIRTUAL_ENV", "UV_PROJECT")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(

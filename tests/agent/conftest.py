@@ -29,6 +29,6 @@ def app() -> Holdfast:
 
 @pytest.fixture
 async def box(app: Holdfast) -> AsyncIterator[Sandbox]:
-    """A Holdfast in memory with a worker, whose time skips what nobody needs; tests register their agents on app."""
+    """A Holdfast in memory with a worker, whose time skips all waits; tests register their agents on app."""
     async with sandbox(app) as box:
         yield box

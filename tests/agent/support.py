@@ -60,7 +60,7 @@ def shown(model: ScriptedModel, request: int = -1) -> list[tuple[str, str]]:
 
 
 def told(model: ScriptedModel, request: int = -1) -> list[str]:
-    """Return what the tools told the model."""
+    """Return the results of tools that the model got."""
     return [content for role, content in shown(model, request) if role == "tool"]
 
 

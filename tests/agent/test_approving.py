@@ -1,4 +1,4 @@
-"""A person agrees first: to which calls, to exactly what, and what the model is told otherwise."""
+"""A person approves first: which calls, exactly which arguments, and what the model gets after a rejection."""
 
 from datetime import timedelta
 
@@ -183,7 +183,7 @@ async def test_a_patch_from_outside_changes_what_needs_a_person_from_the_next_ca
 
     @tool(risk="read_only")
     async def change(strictly: bool) -> str:
-        """Somebody changes the rules meanwhile."""
+        """A user changes the rules meanwhile."""
         version = (await handle.task()).version
         patch = StatePatch(constraints=strict if strictly else Constraints())
         await hold.patch_state(handle, patch, version=version, by="ann", reason="new rules")

@@ -32,7 +32,7 @@ from tests.engine.support import reaches
 async def test_a_message_is_read_before_the_next_model_call(either: Holdfast) -> None:
     @tool(risk="read_only")
     async def listen() -> str:
-        """Somebody says something meanwhile."""
+        """A user sends a message meanwhile."""
         await either.send(handle, "First.", by="ann")
         await either.send(handle, "Second.")
         return "listened"
@@ -131,7 +131,7 @@ async def test_messages_are_read_once_and_in_order_whatever_crashes(app: Holdfas
     sent: list[str] = []
 
     async def answer(request: Request) -> Answer:
-        """Have somebody speak while the model thinks, mostly during answers that would have been the last."""
+        """Send messages while the model answers, mostly during answers that would have been the last."""
         turn = request.turn or 0
         for text in (f"message {turn}.0", f"message {turn}.1"):
             if turn < 4 and text not in sent:

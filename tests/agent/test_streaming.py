@@ -1,4 +1,4 @@
-"""Model text arrives at whoever watches while the model still speaks."""
+"""Model text arrives at watchers while the model still generates it."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An agent as a tool of another: a child task, whose failure is told and whose parent takes it along."""
+"""An agent as a tool of another: a child task, whose failure the caller gets and which stops with its caller."""
 
 import asyncio
 

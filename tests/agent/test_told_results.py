@@ -1,4 +1,4 @@
-"""Results that did not come straight from the call: told by a reconcile, reported late, or kept in an artifact."""
+"""Results that did not come straight from the call: from a reconcile, reported late, or stored in an artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that fail: who is tried again, who is not, what the model is told, and what is undone in the end."""
+"""Tools that fail: which are tried again, what the model gets, and what is undone in the end."""
 
 import asyncio
 from dataclasses import dataclass

@@ -83,7 +83,7 @@ def inserting_a_row(driver: str, where: str) -> Scenario:
             return int(cursor.fetchone()[0])
 
     def settle(effect_id: str) -> None:
-        """An insert under the same key waits for whoever is at it."""
+        """An insert under the same key waits for the transaction that inserts it."""
         with closing(connect()) as connection:
             connection.cursor().execute(f"INSERT INTO payments VALUES ('{effect_id}', 0) ON CONFLICT DO NOTHING")
 

@@ -96,7 +96,7 @@ def test_nothing_is_ever_overwritten(tmp_path: Path, occupy: object) -> None:
 
 
 def test_something_without_content_is_not_taken_for_an_empty_file(tmp_path: Path) -> None:
-    """Least of all by opening it: a FIFO that nobody writes into never ends."""
+    """Least of all by opening it: a FIFO without a writer never ends."""
     os.mkfifo(tmp_path / "report")
     with pytest.raises(FileTaken):
         create_file(tmp_path / "report", "", effect_id=ID)

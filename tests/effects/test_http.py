@@ -89,7 +89,7 @@ async def test_a_host_that_does_not_exist_is_proof() -> None:
 
 
 async def test_a_connection_that_never_comes_about_is_proof() -> None:
-    """TLS with somebody who says nothing: the socket is connected, and no byte of the request is sent."""
+    """TLS with a silent server: the socket is connected, and no byte of the request is sent."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(NotReached):

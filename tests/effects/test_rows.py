@@ -111,7 +111,7 @@ def test_a_database_that_cannot_be_reached_is_proof_but_no_answer(tmp_path: Path
 
 
 def test_a_key_without_a_constraint_is_refused(connect: Connect) -> None:
-    """Otherwise the second insert would be a second row, and nobody would notice."""
+    """Otherwise the second insert would be an unnoticed second row."""
     execute(connect, "CREATE TABLE loose (effect_id TEXT, amount INTEGER)")
     tool = insert_row(connect, "loose")
     with pytest.raises(Exception, match=r"(?i)on conflict"):

@@ -1,4 +1,4 @@
-"""Prompts: a briefing for whoever goes on, and one for whoever leaves."""
+"""Prompts: a briefing for the next agent, and one for the agent that leaves."""
 
 from __future__ import annotations
 

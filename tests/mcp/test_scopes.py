@@ -1,4 +1,4 @@
-"""Scopes: who may call what, and that nobody is shown what they may not call."""
+"""Scopes: who may call what, and that no caller is shown what it may not call."""
 
 from __future__ import annotations
 

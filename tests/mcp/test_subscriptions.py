@@ -1,4 +1,4 @@
-"""Subscriptions: whoever watches is told of any change by anybody, and of nothing else."""
+"""Subscriptions: a watcher is notified of a change by any process, and of nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def elsewhere(url: str, hold: Holdfast) -> AsyncIterator[Outside]:
-    """Somebody else on the same store, as in another process: it shares nothing with the server."""
+    """Another user of the same store, as in another process: it shares nothing with the server."""
     del hold
     async with Holdfast(url) as other:
         yield Outside(other, "bob")
@@ -181,7 +181,7 @@ async def test_after_unsubscribing_no_notification_comes(hold: Holdfast, elsewhe
 
 
 def watched(server: McpServer) -> set[str]:
-    """The URIs somebody watches."""
+    """The URIs with a watcher."""
     return {uri for one in server._watcher._watched.values() for uri, _ in one.watching}
 
 

@@ -15,11 +15,11 @@ from tests.proof.engine.conditions import PATIENCE
 from tests.proof.mcp.watching import Told, hearing, watching
 
 QUIET = 1.2
-"""Seconds in which whoever watches would have been told; looks come every half second."""
+"""Seconds in which a watcher would have been notified; looks come every half second."""
 
 
 class Heard:
-    """A client, and what it was told."""
+    """A client, and its notifications."""
 
     def __init__(self, client: Client, told: Told) -> None:
         self.client = client
@@ -27,14 +27,14 @@ class Heard:
         self._came: set[str] = set()
 
     async def of(self, uri: str) -> None:
-        """Wait until it is told of this resource, unless it has been since it was last waited for."""
+        """Wait until it is notified of this resource, unless it has been since the last wait."""
         async with asyncio.timeout(PATIENCE):
             while uri not in self._came:
                 self._came.add(await self._told.get())
         self._came.discard(uri)
 
     async def until(self, uri: str, condition: Callable[[], Awaitable[bool]]) -> None:
-        """Look whenever it is told of this resource, and only then, until something is so."""
+        """Look at each notification of this resource, and only then, until a condition holds."""
         while not await condition():
             await self.of(uri)
 

@@ -231,7 +231,7 @@ async def test_what_the_renewal_died_of_is_said(
 
 
 async def test_the_renewal_is_over_when_the_step_is(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It needs a moment to end, in which nobody may close the store under it."""
+    """It needs a moment to end, in which the store must not be closed."""
     real, begun, ended = store.heartbeat, asyncio.Event(), asyncio.Event()
 
     async def slow_to_end(worker_id: str) -> Heartbeat:

@@ -198,7 +198,7 @@ async def test_what_is_sent_again_after_a_lost_answer_changes_nothing(
 
 
 async def test_a_stream_that_cannot_be_stored_is_closed(store: UploadingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, and by us: whoever gave it may have kept no hand on it."""
+    """At once, and by us: its owner may have kept no reference to it."""
     ended: list[str] = []
 
     class Source:

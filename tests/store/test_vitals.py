@@ -65,7 +65,7 @@ async def test_damage_is_found_by_who_looks_for_it(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_counted_is_a_problem_and_no_error(tmp_path: Path) -> None:
-    """Who asks how a store is doing wants to be told."""
+    """A question about a store's health needs an answer."""
     async with SqliteStore(await with_damage(tmp_path / "agents.db", "steps")) as store:
         vitals = await store.vitals()
     [problem] = vitals.problems

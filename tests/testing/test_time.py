@@ -1,4 +1,4 @@
-"""Time in a sandbox: it skips what nobody needs, exactly, and stands still while something goes on."""
+"""Time in a sandbox: it skips waits exactly, and stands still while code runs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 class Exchange:
-    """A request to an application that does what it is told to."""
+    """A request to an application with given behaviour."""
 
     def __init__(self, requests: Requests, method: str) -> None:
         self.sent: list[Message] = []

@@ -1,4 +1,4 @@
-"""What is refused at /mcp is told in a form whose words MCP clients show; anywhere else in plain JSON."""
+"""A refusal at /mcp has a form whose message MCP clients show; anywhere else it is plain JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the server ends: gracefully with streams open, at once when told twice; and how it outlives an outage."""
+"""How the server ends: gracefully with streams open, at once on a second signal; and how it outlives an outage."""
 
 from __future__ import annotations
 

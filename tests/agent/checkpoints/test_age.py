@@ -1,4 +1,4 @@
-"""What was learned too long ago is not gone on with, unless somebody says so; waiting does not make it older."""
+"""A task with too old a state is not resumed, unless the caller accepts that; waiting does not make it older."""
 
 from __future__ import annotations
 

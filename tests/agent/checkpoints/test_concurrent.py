@@ -41,7 +41,7 @@ def fact(key: str) -> StatePatch:
 
 
 async def patch_now(hold: Holdfast, task_id: str, patch: StatePatch) -> None:
-    """Patch a state that changes: whoever loses the race looks again."""
+    """Patch a state that changes: the loser of the race looks again."""
     while True:
         task = await hold.store.get(task_id)
         assert task is not None
@@ -56,7 +56,7 @@ async def patch_now(hold: Holdfast, task_id: str, patch: StatePatch) -> None:
 async def test_the_next_model_call_sees_it(either: Holdfast, strategy: str) -> None:
     @tool(risk="read_only")
     async def be_told(context: ToolContext) -> str:
-        """While this runs, somebody patches the state."""
+        """While this runs, another caller patches the state."""
         await patch_now(either, context.task_id, fact("from outside"))
         return "fine"
 
@@ -75,7 +75,7 @@ async def test_the_next_model_call_sees_it(either: Holdfast, strategy: str) -> N
 async def test_a_patch_that_arrives_between_a_tools_patch_and_its_commit_is_not_lost(
     database_url: str, watch: Callable[[], list[Watched]], strategy: str, between: str
 ) -> None:
-    """The agent has changed its own view already, and the store gets somebody else's change first."""
+    """The agent has changed its own view already, and the store gets another caller's change first."""
     watches = watch()
     arrived: list[str] = []
     async with Holdfast(database_url) as hold:
@@ -109,7 +109,7 @@ async def test_a_patch_that_arrives_between_a_tools_patch_and_its_commit_is_not_
 async def test_two_who_resolve_the_same_question_are_both_right(hold: Holdfast) -> None:
     @tool(risk="read_only")
     async def answer(context: ToolContext) -> tuple[str, StatePatch]:
-        """Somebody else resolves it while this one does."""
+        """Another caller resolves it at the same time."""
         await patch_now(hold, context.task_id, StatePatch(resolve_questions=("Who?",), set_flags=("told",)))
         return "fine", StatePatch(resolve_questions=("Who?",), set_flags=("found",))
 
@@ -129,7 +129,7 @@ async def test_two_who_resolve_the_same_question_are_both_right(hold: Holdfast) 
 async def test_a_takeover_goes_on_with_both_sides_patches(app: Holdfast) -> None:
     @tool(risk="read_only")
     async def be_told(context: ToolContext, key: str) -> tuple[str, StatePatch]:
-        """While this runs, somebody patches the state."""
+        """While this runs, another caller patches the state."""
         await patch_now(app, context.task_id, StatePatch(set_flags=(f"flag-{key}",)))
         return "fine", fact(key)
 

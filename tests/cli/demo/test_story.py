@@ -1,4 +1,4 @@
-"""What is told and drawn of a run."""
+"""What is printed and drawn of a run."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_an_older_schema_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_an_older_schema_that_stands_in_the_wal_is_left_there(tmp_path: Path) -> None:
-    """Whoever died left the newest pages in the WAL; a first opening would put them into the file."""
+    """The dead process left the newest pages in the WAL; a first opening would put them into the file."""
     living = tmp_path / "living"
     living.mkdir()
     connection = apsw.Connection(str(living / "holdfast.db"))
@@ -263,7 +263,7 @@ async def test_the_application_is_looked_at(tmp_path: Path) -> None:
 
 
 async def test_the_store_is_that_of_the_application_that_the_settings_name(tmp_path: Path) -> None:
-    """And so it is for whoever looks at tasks: `run` and `worker` use that one."""
+    """And so it is for commands that show tasks: `run` and `worker` use that one."""
     await make_store(f"sqlite:///{tmp_path}/holdfast.db")
     (tmp_path / "shop.py").write_text(APPLICATION.format(url="'sqlite:///other.db'"), encoding="utf-8")
     (tmp_path / "holdfast.toml").write_text('application = "shop:hold"\n', encoding="utf-8")

@@ -9,5 +9,5 @@ from tests.cli.render.museum import Museum, open_museum
 
 @pytest.fixture(scope="session")
 def museum(tmp_path_factory: pytest.TempPathFactory) -> Museum:
-    """A store with a task in every situation. Nobody changes it."""
+    """A store with a task in every situation. No test changes it."""
     return open_museum(tmp_path_factory.mktemp("museum"))

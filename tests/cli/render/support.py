@@ -147,7 +147,7 @@ class Terminal(Screen):
 
 
 class Finished(Screen):
-    """A command that has run to its end in a terminal, in a forked process: nobody interrupts it."""
+    """A command that has run to its end in a terminal, in a forked process, without an interrupt."""
 
     def __init__(self, *arguments: str, url: str, columns: int, lines: int, environment: dict[str, str]) -> None:
         super().__init__(columns=columns, lines=lines)

@@ -13,5 +13,5 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def museum(tmp_path_factory: pytest.TempPathFactory) -> Museum:
-    """A store with a task in every situation. Nobody changes it."""
+    """A store with a task in every situation. No test changes it."""
     return open_museum(tmp_path_factory.mktemp("museum"))

@@ -1,4 +1,4 @@
-"""What a person is told about a task that stopped, and that following it works."""
+"""The advice about a task that stopped, and that following it works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many tasks at once: told as it happens, and how far it came when it is stopped."""
+"""Many tasks at once: shown as it happens, and how far it came when it is stopped."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ async def cancel_after_a_pause(*args, **options):
 Holdfast.cancel = cancel_after_a_pause
 main()
 """
-"""The command, but so slow that nobody who wants to stop it in the middle comes too late."""
+"""The command, but so slow that it can always be stopped in the middle."""
 
 
 @pytest.fixture
 async def ids(url: str) -> list[str]:
-    """Tasks that nobody works on."""
+    """Tasks that no worker runs."""
     async with Holdfast(url) as hold:
         hold.task(name="nothing")(_nothing)
         return [(await hold.submit("nothing", queue="q")).id for _ in range(MANY)]

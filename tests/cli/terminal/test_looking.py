@@ -1,4 +1,4 @@
-"""Whoever looks changes nothing: no store is made, none is set up, whatever was mistyped."""
+"""Commands that look change nothing: they neither make nor set up a store, whatever was mistyped."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _write_to(stdout: int | None, *arguments: str, url: str) -> subprocess.Compl
 
 
 def _broken(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an application that nobody expected to be like this."""
+    """Run an application with unexpected behaviour."""
     program = "from holdfast.cli.errors import run; run(lambda: 1 / 0)"
     return subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE

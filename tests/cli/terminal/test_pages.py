@@ -1,4 +1,4 @@
-"""What a page shows: all there is to know, once, and in the words of whoever reads it."""
+"""What a page shows: everything once, in the words of its reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes people make, and what they are told: at once, in words that help, and without anything hanging."""
+"""Mistakes of users, and their errors: at once, with what to do, and without anything hanging."""
 
 # ruff: noqa: ARG001, ARG005 - a task takes its ctx, whether it needs it or not
 
@@ -185,7 +185,7 @@ async def test_an_undefined_task_is_refused_unless_its_queue_is_named(quick: Hol
 
 @pytest.mark.parametrize("many", [["ab", "cd"], "ab", [1, 2]])
 async def test_many_submissions_need_a_tuple_of_arguments_each(quick: Holdfast, many: list[Any]) -> None:
-    """A string is a sequence of strings, and nobody means that."""
+    """A string is a sequence of strings, which is never meant."""
 
     @quick.task
     async def work(ctx: Context, *letters: str) -> None: ...
@@ -215,7 +215,7 @@ async def test_a_cancelled_task_cannot_be_resumed(quick: Holdfast) -> None:
 
 
 async def test_a_resumed_task_is_not_cancelled_by_a_request_that_came_too_late(still: Holdfast) -> None:
-    """It failed before its worker heard of the cancel; whoever resumes it wants it to run."""
+    """It failed before its worker learned of the cancel; a caller that resumes it wants it to run."""
     began, go = asyncio.Event(), asyncio.Event()
 
     @still.task(retry=ONCE)

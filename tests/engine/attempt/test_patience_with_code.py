@@ -54,7 +54,7 @@ async def test_what_was_sent_to_a_store_that_is_away_is_not_done_again(
 
 
 async def test_many_calls_at_once_after_a_suspension_are_no_defiance(quick: Holdfast) -> None:
-    """``return_exceptions=True`` hands the signal to the code as a result; nobody caught it."""
+    """``return_exceptions=True`` hands the signal to the code as a result; the code did not catch it."""
 
     @quick.task
     async def work(ctx: Context) -> int:

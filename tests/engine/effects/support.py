@@ -35,7 +35,7 @@ class World:
     raises: list[BaseException | None] = field(default_factory=list)
     """What the next calls raise, instead of taking effect; None: nothing."""
     on_call: Callable[[Any], Awaitable[None]] | None = None
-    """What else happens while an asynchronous call is under way; it is told the amount."""
+    """What else happens while an asynchronous call is under way; it gets the amount."""
     gate: threading.Event = field(default_factory=threading.Event)
     """What a call that hangs waits for."""
 

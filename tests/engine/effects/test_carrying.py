@@ -211,7 +211,7 @@ async def test_one_that_waited_too_long_is_armed_again(app: Holdfast, world: Wor
 
 
 async def test_a_wait_in_between_takes_it_back(app: Holdfast, world: World) -> None:
-    """While the task is off its worker, nobody is about to make a call."""
+    """While the task is off its worker, no call is about to be made."""
 
     @app.task
     async def work(ctx: Context) -> str:

@@ -97,7 +97,7 @@ def raised_from(error: BaseException, cause: BaseException) -> BaseException:
 async def test_a_proof_is_a_failure_and_tried_again(
     quick: Holdfast, world: World, *, error: BaseException, absent_on: Kinds, blocking: bool
 ) -> None:
-    """By the step's policy, under the same id; nobody is asked anything."""
+    """By the step's policy, under the same id, without a question to a person."""
     world.raises = [error, None]
     pay: Callable[..., Any] = world.pay_blocking if blocking else world.pay
 
@@ -180,7 +180,7 @@ async def test_a_proof_counts_as_a_try(app: Holdfast, world: World) -> None:
 async def test_anything_else_is_a_doubt(
     quick: Holdfast, world: World, *, error: BaseException, absent_on: Kinds, blocking: bool
 ) -> None:
-    """However often the step may be tried: it is not, before somebody says that it did not happen."""
+    """However often the step may be tried: it is not, before a person or reconcile says that it did not happen."""
     world.raises = [error]
     pay: Callable[..., Any] = world.pay_blocking if blocking else world.pay
 
@@ -270,7 +270,7 @@ async def test_a_call_that_takes_too_long_is_a_doubt(app: Holdfast, world: World
 async def test_our_own_timeout_is_no_proof_whatever_its_author_says_of_timeouts(
     app: Holdfast, world: World, before: list[BaseException]
 ) -> None:
-    """He knows about those that his function raises; this one only says that nobody waits any longer."""
+    """He knows about those that his function raises; this one only says that the wait is over."""
     world.raises = [*before]
 
     @app.task
@@ -287,7 +287,7 @@ async def test_our_own_timeout_is_no_proof_whatever_its_author_says_of_timeouts(
 
 
 async def test_a_call_without_a_timeout_has_one_all_the_same(app: Holdfast, world: World) -> None:
-    """Without an end nobody could ever say that it did not happen."""
+    """Without an end, "it did not happen" could never be certain."""
 
     @app.task
     async def work(ctx: Context) -> str:

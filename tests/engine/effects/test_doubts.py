@@ -1,4 +1,4 @@
-"""hold.doubts(): everything nobody knows the outcome of, and nothing else."""
+"""hold.doubts(): every effect with an unknown outcome, and nothing else."""
 
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
@@ -69,7 +69,7 @@ async def test_what_can_be_undone_can_be_decided_so(quick: Holdfast, world: Worl
 
 
 async def test_a_call_under_way_is_none(hold: Holdfast, world: World) -> None:
-    """On every kind of store: as long as whoever makes it holds the task."""
+    """On every kind of store: as long as its worker holds the task."""
 
     @hold.task
     async def work(ctx: Context) -> str:
@@ -241,7 +241,7 @@ async def test_the_summary_counts_them(hold: Holdfast, world: World) -> None:
 
 
 async def test_a_crash_between_the_doubt_and_the_question_is_made_good(app: Holdfast, world: World) -> None:
-    """Whoever takes over asks what nobody asked."""
+    """The worker that takes over asks the open question."""
 
     @app.task
     async def work(ctx: Context) -> str:

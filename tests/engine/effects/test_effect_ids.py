@@ -1,4 +1,4 @@
-"""The effect id: one for what a step does to the world, whoever tries it and how often."""
+"""The effect id: one for each effect of a step, on every worker and in every try."""
 
 import asyncio
 import threading

@@ -324,7 +324,7 @@ async def test_what_was_taken_for_absent_in_an_ended_task_is_a_doubt_again(app: 
 
 
 async def test_what_was_done_again_and_then_returned_twice_is_a_doubt(app: Holdfast, world: World) -> None:
-    """Nobody can prevent it once a person said that it had not happened; but nobody hides it either."""
+    """It cannot be prevented once a person said that it had not happened; but it is not hidden either."""
 
     def pay(amount: int, effect_id: str) -> str:
         return world.pay_blocking(amount, effect_id) if world.calls else world.hang_blocking(amount, effect_id)
@@ -415,7 +415,7 @@ async def test_a_report_that_comes_before_the_call_is_made_again_prevents_that(a
 async def test_a_report_that_comes_while_the_call_is_being_armed_again(
     app: Holdfast, world: World, durable: bool
 ) -> None:
-    """Whoever looked for reports found none. Either the call is not made, or it is a doubt that it was made twice."""
+    """No report was found. Either the call is not made, or it is a doubt that it was made twice."""
 
     def pay(amount: int, effect_id: str) -> str:
         return world.pay_blocking(amount, effect_id) if world.calls else world.hang_blocking(amount, effect_id)
@@ -479,7 +479,7 @@ async def test_a_report_about_a_step_that_gave_up_is_not_lost(app: Holdfast, wor
 
 
 async def test_a_report_about_an_earlier_round_is_not_lost(app: Holdfast, world: World) -> None:
-    """The new round makes a call of its own, under another id: nobody asks about the old one any more."""
+    """The new round makes a call of its own, under another id: there is no question about the old one any more."""
 
     def pay(amount: int, effect_id: str) -> str:
         return world.pay_blocking(amount, effect_id) if world.calls else world.hang_blocking(amount, effect_id)
@@ -551,7 +551,7 @@ async def test_evidence_of_others_is_read_with_care(quick: Holdfast, world: Worl
 
 
 async def test_a_report_is_read_before_the_call_is_made_again(app: Holdfast, world: World) -> None:
-    """Whoever wrote it did not live to see what it contradicts."""
+    """Its writer died before it saw what it contradicts."""
     world.raises = [ConnectionResetError("lost")]
 
     @app.task

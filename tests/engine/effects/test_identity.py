@@ -76,7 +76,7 @@ async def test_the_code_cannot_handle_that_away(quick: Holdfast, world: World) -
 
 
 async def test_other_arguments_than_were_armed_are_not_sent_either(app: Holdfast, world: World) -> None:
-    """Nobody could say which of the two happened; and the one that was armed stays a doubt that can be seen."""
+    """It is unknown which of the two happened; and the one that was armed stays a doubt that can be seen."""
     order = Order()
 
     @app.task

@@ -60,7 +60,7 @@ class AtArming:
 
 
 async def test_a_store_that_answers_too_late_has_the_call_armed_again_for_longer(app: Holdfast, world: World) -> None:
-    """Somebody else may rely on it that the call is not made after its time."""
+    """Another worker may rely on it that the call is not made after its time."""
     armed: list[Effect] = []
     moments: list[datetime] = []
 
@@ -124,7 +124,7 @@ async def test_without_a_lease_no_call_is_made(world: World, blocking: bool) -> 
 
 
 async def test_after_the_deadline_of_the_task_no_call_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if it passes in the very last moment, and nobody got round to saying so."""
+    """Even if it passes in the very last moment, before it is recorded."""
     clock = ManualClock()
     holds = LeaseClock.holds.fget  # type: ignore[attr-defined]
     async with Holdfast("memory://", clock=clock) as hold:
@@ -176,7 +176,7 @@ async def test_a_task_that_is_cancelled_meanwhile_makes_no_call(hold: Holdfast, 
 
 
 async def test_a_worker_that_stops_meanwhile_makes_no_call(quick: Holdfast, world: World) -> None:
-    """Nobody has to clear anything up: the next one arms it anew and makes it."""
+    """Nothing has to be resolved: the next worker arms it again and makes it."""
 
     @quick.task
     async def work(ctx: Context) -> str:
@@ -198,7 +198,7 @@ async def test_a_worker_that_stops_meanwhile_makes_no_call(quick: Holdfast, worl
 
 
 async def test_a_worker_that_loses_its_task_meanwhile_makes_no_call(app: Holdfast, world: World) -> None:
-    """It can say so to nobody, so whoever takes over has to find out."""
+    """It cannot report that, so the worker that takes over has to find out."""
 
     @app.task
     async def work(ctx: Context) -> str:

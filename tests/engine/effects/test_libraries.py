@@ -126,7 +126,7 @@ def httpx_auth(stack: AsyncExitStack) -> Ask:
 
 
 def httpx_hook(stack: AsyncExitStack) -> Ask:
-    """Looks something up after each answer, where nobody listens."""
+    """Looks something up after each answer, at a port without a server."""
     client = stack.enter_context(httpx2.Client(timeout=30, verify=False))
 
     def note(_: httpx2.Response) -> None:

@@ -89,7 +89,7 @@ async def named(first: int, *, second: int) -> None: ...
 async def test_arguments_that_the_function_does_not_take(
     quick: Holdfast, function: Callable[..., Any], args: tuple[int, ...]
 ) -> None:
-    """A call that cannot be made is not intended either: nobody would ever know that it did not happen."""
+    """A call that cannot be made is not intended either: it would never be known that it did not happen."""
     await refused(
         quick, lambda ctx: ctx.step("pay", function, *args, effect="once"), "step 'pay' cannot call its function: "
     )

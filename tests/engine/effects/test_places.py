@@ -113,7 +113,7 @@ async def test_in_a_machine(app: Holdfast) -> None:
 
 @pytest.mark.parametrize("why", ["a slow store", "a proof", "a doubt"])
 async def test_under_an_approval_that_is_needed_once(app: Holdfast, world: World, why: str) -> None:
-    """Whoever agreed to the call agreed to it until it is made."""
+    """The approval of a call holds until it is made."""
     fired = 0
 
     async def around(commits: Sequence[Commit], send: Send) -> list[Verdict]:

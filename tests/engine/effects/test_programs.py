@@ -131,7 +131,7 @@ class World:
     made: list[tuple[str, str, str]] = field(default_factory=list)
     """Step, effect id, and what the call really did, of each that took effect."""
     lied: set[str] = field(default_factory=set)
-    """The steps somebody lied about."""
+    """The steps with a false answer."""
     stumbled: set[str] = field(default_factory=set)
     asked: Counter[str] = field(default_factory=Counter)
     steps: dict[str, Pay] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A person decides what is to be taken as true: what follows for the step, the task and whoever decides second."""
+"""A person decides what is to be taken as true: what follows for the step, the task and the second decider."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -97,7 +97,7 @@ async def test_it_did_not_happen(hold: Holdfast, url: str, world: World) -> None
 
 
 async def test_undo_it(hold: Holdfast, url: str, world: World) -> None:
-    """In case it happened: nobody knows its result."""
+    """In case it happened: its result is unknown."""
     undone: list[tuple[Any, ...]] = []
 
     async def give_back(result: str | None, amount: int) -> None:
@@ -268,7 +268,7 @@ RIVALS = [(first, second) for first in LEADS_TO for second in LEADS_TO]
 async def test_exactly_one_of_two_at_the_same_time_decides(
     hold: Holdfast, url: str, world: World, has_ended: bool
 ) -> None:
-    """Again and again, on every kind of store: while somebody is asked, and after the task has ended."""
+    """Again and again, on every kind of store: while a person is asked, and after the task has ended."""
 
     @hold.task(retry=Retry(max_attempts=1))
     async def work(ctx: Context) -> str:
@@ -444,7 +444,7 @@ async def test_the_question_is_no_approval_to_be_approved(quick: Holdfast, world
 async def test_the_doubt_of_an_ended_task_can_be_decided(
     hold: Holdfast, url: str, world: World, *, decision: str, state: EffectState, result: str | None, calls: int
 ) -> None:
-    """Nothing happens by that; but whoever brings the task back finds it. On every kind of store."""
+    """Nothing happens by that; but a caller that resumes the task finds it. On every kind of store."""
     broken = True
 
     @hold.task(retry=Retry(max_attempts=1))

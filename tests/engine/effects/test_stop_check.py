@@ -1,4 +1,4 @@
-"""A worker that is told to stop after a blocking call was handed to its thread, and before the thread began."""
+"""A worker that is stopped after a blocking call was handed to its thread, and before the thread began."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that is stopped while it is under way: nobody knows whether it happened, and everybody can see that."""
+"""A call that is stopped while it is under way: its outcome is unknown, and the doubt is listed."""
 
 import asyncio
 import json
@@ -94,7 +94,7 @@ async def test_code_that_goes_on_without_it_leaves_a_doubt(quick: Holdfast, worl
 
 
 async def test_code_that_waits_afterwards_leaves_a_doubt(app: Holdfast, world: World) -> None:
-    """When the task is taken off its worker, nobody waits for the call any more."""
+    """When the task is taken off its worker, nothing waits for the call any more."""
 
     @app.task
     async def work(ctx: Context) -> str:
@@ -288,7 +288,7 @@ async def test_the_deadline_of_the_task_stops_it(app: Holdfast, world: World, bl
 
 
 async def test_the_deadline_of_the_task_may_come_while_it_is_being_cleared_up(app: Holdfast, world: World) -> None:
-    """Off its worker: nobody is there who could write anything, and it is a doubt all the same."""
+    """Off its worker: nothing can be written, and it is a doubt all the same."""
 
     @app.task(deadline=timedelta(seconds=60))
     async def work(ctx: Context) -> str:

@@ -227,7 +227,7 @@ async def test_a_task_that_is_cancelled_before_its_worker_loads_it_does_not_run(
 
 
 async def test_code_that_awaits_something_cancelled_fails_and_is_not_lost(quick: Holdfast) -> None:
-    """Nobody cancelled the task: its own code let a CancelledError out."""
+    """The task was not cancelled: its own code let a CancelledError out."""
 
     @quick.task
     async def work(ctx: Context) -> None:

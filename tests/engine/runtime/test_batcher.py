@@ -1,4 +1,4 @@
-"""Natural batching: nobody waits for a timer, and the load decides how large the batches are."""
+"""Natural batching: no item waits for a timer, and the load decides how large the batches are."""
 
 import asyncio
 from collections.abc import Sequence
@@ -160,7 +160,7 @@ async def test_close_sends_what_still_waits(door: Door, batcher: Batcher[int, in
 async def test_a_caller_without_an_answer_before_the_end_gets_an_error(
     door: Door, batcher: Batcher[int, int], monkeypatch: pytest.MonkeyPatch, *, is_cut_short: bool
 ) -> None:
-    """A cancel that nobody asked for would end them as if all was well."""
+    """An unrequested cancel would end them as if all was well."""
     monkeypatch.setattr(batching, "SHUTDOWN_TIMEOUT", PATIENCE if is_cut_short else 0.01)
     batcher.callers = 2
     door.open.clear()

@@ -110,7 +110,7 @@ def loops_that_run() -> list[tuple[str, asyncio.Task[object]]]:
 
 
 class BadMoment(Exception):
-    """An error that nobody expects."""
+    """An unexpected error."""
 
 
 async def hit(name: str) -> None:

@@ -525,7 +525,7 @@ async def test_a_worker_that_falls_over_says_so_and_raises(quick: Holdfast, capl
 
 
 async def test_a_stopped_worker_retires_also_inside_its_block(quick: Holdfast) -> None:
-    """As in blocking code, where nothing can be cancelled: whoever lists the workers sees that it does not work."""
+    """As in blocking code, where nothing can be cancelled: the list of workers shows that it does not work."""
 
     async def sweep() -> Swept:
         raise SchemaMismatch("somebody has migrated the store")

@@ -1,4 +1,4 @@
-"""A row that somebody edited by hand and that cannot be read: its task fails in words, and all others go on."""
+"""A row that was edited by hand and cannot be read: its task fails with a clear error, and all others continue."""
 
 import asyncio
 from pathlib import Path

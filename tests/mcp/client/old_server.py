@@ -1,4 +1,4 @@
-"""A server of the handshake era, by hand: it knows no ``server/discover``, and can be told to misbehave.
+"""A server of the handshake era, by hand: it knows no ``server/discover``, and can misbehave on request.
 
     python old_server.py            over stdio
     python old_server.py PORT       over HTTP, with sessions

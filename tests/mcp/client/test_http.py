@@ -49,7 +49,7 @@ async def test_a_session_that_the_server_has_forgotten_is_opened_again(hold: Hol
 
 
 async def test_a_call_to_a_port_without_a_server_was_not_made(hold: Holdfast, world: World) -> None:
-    """The server is stopped between two calls: the second one is told as not made, and the model goes on."""
+    """The server is stopped between two calls: the second one is reported as not made, and the model continues."""
     stop, stopped = asyncio.Event(), asyncio.Event()
 
     async def pause(_: object) -> ScriptedCall:

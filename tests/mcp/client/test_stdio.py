@@ -31,7 +31,7 @@ async def test_an_agent_calls_the_tools_of_a_server(hold: Holdfast, world: World
     assert world.called == ["search", "send"]
     assert await output_of(hold, handle, "w_send:2.0") == {"value": {"sent": "ann", "copies": 1}}
     [spec] = [each for each in model.requests[0].tools if each.name == "w_send"]
-    assert spec.description == "Send something to somebody."
+    assert spec.description == "Send something to an address."
     assert spec.parameters["required"] == ["to"]
 
 
@@ -117,7 +117,7 @@ async def test_a_server_that_does_not_come_up(code: str, connect: float, words: 
 async def test_a_command_that_is_none_is_not_waited_for(
     hold: Holdfast, command: list[str], options: dict[str, Any], words: str
 ) -> None:
-    """Somebody has to mend it, so somebody is told."""
+    """A person has to mend it, so it is reported."""
     patient = Retry(max_attempts=60, initial=0.01, jitter="none", retry_on=(ServerAway,))
     source = tools(command, wait=patient, **options)
     with pytest.raises(CannotStart, match=f"cannot be started: .*{words}.*; fix its command"):
@@ -133,7 +133,7 @@ async def test_a_command_that_is_none_is_not_waited_for(
 
 
 async def test_reaching_a_server_takes_half_of_a_tools_time_at_most(world: World) -> None:
-    """Or it would be a timeout of the call, and nobody could tell that nothing was sent."""
+    """Or it would be a timeout of the call, and it would be unknown that nothing was sent."""
     source = tools(world.command, declare={"send": Declared(timeout=2)}, only=["send"])
     [send] = await source.listed()
     await source.close()

@@ -43,7 +43,7 @@ async def search(query: str, ctx: Context) -> str:
 
 @server.tool()
 async def send(to: str, ctx: Context, copies: int = 1) -> dict[str, Any]:
-    """Send something to somebody."""
+    """Send something to an address."""
     note("send", ctx, to=to, copies=copies)
     return {"sent": to, "copies": copies}
 

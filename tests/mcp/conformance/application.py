@@ -21,5 +21,5 @@ async def failing_job(ctx: Context) -> None:
 
 @hold.task
 async def confirm_delete(ctx: Context, filename: str) -> str:
-    """Ask nobody: no task has its client answer questions. The suite stops waiting for one when the task has ended."""
+    """No task has its client answer questions. The suite stops waiting for one when the task has ended."""
     return f"{filename} as {ctx.task_id}"

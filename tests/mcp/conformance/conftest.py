@@ -43,7 +43,7 @@ def server(running_server: Served) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def worker(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Somebody who does what is submitted by name."""
+    """A worker for what is submitted by name."""
     words = tmp_path_factory.mktemp("worker") / "worker.txt"
     command = [sys.executable, "-m", "holdfast", "worker", "application:hold"]
     environment = clean_environment(HOLDFAST_DATABASE_URL=stock.url)

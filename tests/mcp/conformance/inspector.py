@@ -19,7 +19,7 @@ TOOL_SAID_NO: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Inspector:
-    """The inspector, told how to reach a server."""
+    """The inspector, with the address of a server."""
 
     target: tuple[str, ...]
     era: str

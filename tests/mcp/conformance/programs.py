@@ -47,7 +47,7 @@ COMING: Final = Package("@modelcontextprotocol/conformance", "0.2.0-alpha.12", "
 
 
 def skip_unless_wanted() -> None:
-    """Skip the module that is being collected where nobody asked for tests that fetch programs."""
+    """Skip the module that is being collected, unless tests that fetch programs were requested."""
     if os.environ.get("HOLDFAST_MCP_CONFORMANCE") != "1":
         pytest.skip("needs Node and packages of 160 MB; run make test-mcp-conformance", allow_module_level=True)
 

@@ -1,4 +1,4 @@
-"""A server looks after the tasks of agents outside, watched or not: nobody else may be there to do it."""
+"""A server looks after the tasks of agents outside, watched or not: there may be no other process to do it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_what_a_dead_agent_held_is_free_without_anybody_watching(hold: Hol
 @pytest.mark.parametrize("is_watched", [False, True])
 @pytest.mark.parametrize("is_taken_back", [False, True])
 async def test_what_was_to_be_cancelled_ends(hold: Holdfast, *, is_watched: bool, is_taken_back: bool) -> None:
-    """Also if somebody else's sweep took it back before: theirs knows nothing of such tasks."""
+    """Also if another process's sweep took it back before: that one knows nothing of such tasks."""
     ada = Outside(hold, "ada")
     task = await ada.offer()
     lease = (await ada.take(seconds=3)).lease

@@ -1,4 +1,4 @@
-"""Places for watchers: several names of one thing take one, and nobody takes everybody's."""
+"""Places for watchers: several names of one thing take one, and no client takes all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READER, OTHER = "a-long-secret-of-a-reader", "a-long-secret-of-another"
 
 
 async def nobody(_: str) -> None:
-    """Be told, and do nothing about it."""
+    """Take a notification, and do nothing about it."""
 
 
 async def subscribe(client: Client, uri: str) -> None:

@@ -1,4 +1,4 @@
-"""Somebody who watches and does not listen keeps nobody waiting; what went wrong once ends no watching."""
+"""A watcher that does not read delays no other one; a single failure ends no subscription."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUEUE = "task://queue"
 
 
 class Slow:
-    """Listens only when it is told to."""
+    """Reads only on request."""
 
     def __init__(self) -> None:
         self.listens = asyncio.Event()

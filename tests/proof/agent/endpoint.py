@@ -1,4 +1,4 @@
-"""The endpoint: a chat server as a process of its own, which nobody kills, and which knows what has to be paid."""
+"""The endpoint: a chat server as a process of its own, which is never killed, and which knows what has to be paid."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Endpoint:
     @classmethod
     @contextmanager
     def start(cls, script: Sequence[Answer], folder: Path) -> Iterator[Self]:
-        """Start the process and wait until it listens; it ends with the block, or with whoever started it."""
+        """Start the process and wait until it listens; it ends with the block, or with its parent process."""
         path = folder / "script.json"
         path.write_bytes(msgspec.json.encode(list(script)))
         command = [sys.executable, "-m", "holdfast.testing.chat_server", "--script", str(path), "--until-stdin-closes"]

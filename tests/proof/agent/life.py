@@ -36,7 +36,7 @@ from tests.proof.engine.nursery import impatient
 from tests.proof.engine.test_frozen_worker import may_write
 
 LEASE = 2.0
-"""Seconds, of a worker that is killed or frozen: short, as whoever takes over waits for its end."""
+"""Seconds, of a worker that is killed or frozen: short, because the worker that takes over waits for its end."""
 
 LONG_LEASE = 30.0
 """Seconds, of a worker that lives: it does not lose its task because the machine stands still for a moment."""
@@ -174,7 +174,7 @@ class Life:
         assert await self.end() == -signal.SIGKILL
 
     async def freeze(self) -> None:
-        """Stop it, and not while it holds SQLite's one write lock: nobody could take anything over then."""
+        """Stop it, and not while it holds SQLite's one write lock: no worker could take anything over then."""
         await eventually("it is frozen between two transactions", self._freeze)
 
     def _freeze(self) -> bool:

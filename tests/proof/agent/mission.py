@@ -166,7 +166,7 @@ def _applied(service: str, version: str) -> str:
 
 
 def check_end(outcome: Outcome) -> None:
-    """See that a mission which nobody disturbed is what it ought to be: or comparing with it proves nothing."""
+    """Check that an undisturbed mission is correct: otherwise comparing with it proves nothing."""
     assert (outcome.state, outcome.result) == (TaskState.COMPLETED, RESULT)
     assert outcome.spent_steps == len(outcome.transcript) == STEPS
     assert len(outcome.agent_state.known_facts) == 3

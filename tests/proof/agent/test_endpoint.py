@@ -76,7 +76,7 @@ async def test_a_run_comes_to_its_end_whatever_its_endpoint_does(scene: Scene) -
 
 
 async def told(scene: Scene) -> list[str]:
-    """Return the text that was streamed to whoever watched, of the last try of each answer."""
+    """Return the text that was streamed to watchers, of the last try of each answer."""
     texts: dict[str, str] = {}
     for event in await scene.hold.store.events(event_channel((await scene.task()).id), limit=1000):
         payload = event.payload

@@ -38,7 +38,7 @@ SETTINGS = tuple(itertools.starmap(Setting, itertools.product(STRATEGIES, (False
 
 @dataclass(frozen=True)
 class Baseline:
-    """A mission that nobody disturbed."""
+    """An undisturbed mission."""
 
     setting: Setting
     road: list[str]
@@ -98,7 +98,7 @@ async def run_undisturbed(scene: Scene, endpoint: Endpoint, setting: Setting) ->
 
 
 async def kill_at(endpoint: Endpoint, baseline: Baseline, place: str, scene: Scene) -> Kill:
-    """Kill a worker, see what that cost, have another one finish, and see that nobody can tell."""
+    """Kill a worker, see what that cost, have another one finish, and see that the result is the same."""
     hold, setting = scene.hold, baseline.setting
     with scene.start("victim", cast(scene, endpoint, setting), trap=place) as victim:
         await victim.meet_its_trap()

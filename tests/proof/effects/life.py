@@ -72,7 +72,7 @@ class Orders:
     cut: Path | None = None
     """While this file exists, it cannot reach the store."""
     has_person: bool = False
-    """Somebody is there to decide about doubts, and knows what is in the ledger."""
+    """A person decides about doubts, and knows what is in the ledger."""
     keeps_slot: bool = True
     """It waits in place for a call to settle, instead of giving its task back meanwhile."""
     timeout: float = TIMEOUT
@@ -154,7 +154,7 @@ class Life:
         assert await self.end() == -signal.SIGKILL
 
     async def freeze(self) -> None:
-        """Stop it, and not while it holds SQLite's one write lock: nobody could take anything over then."""
+        """Stop it, and not while it holds SQLite's one write lock: no worker could take anything over then."""
         await eventually("it is frozen between two transactions", self._freeze)
 
     def _freeze(self) -> bool:

@@ -30,7 +30,7 @@ MOST_KILLS = 4
 
 
 class Standing(NamedTuple):
-    """How things stand when nobody works on the task."""
+    """The situation when no worker runs the task."""
 
     known: Known = "nothing"
     made: bool = False
@@ -60,7 +60,7 @@ IN_RECOVERY = frozenset(
 
 
 def road(kind: Kind, at: Standing) -> list[Stop]:
-    """Return what a fresh worker passes, in order, if nobody kills it."""
+    """Return what a fresh worker passes, in order, if it is not killed."""
     way = _Way(at)
     if at.known in {"armed", "doubt", "human", "asked"}:
         way.clear_up(checks=kind == "checked")

@@ -61,7 +61,7 @@ class Scene:
         return self.folder / "gate"
 
     def start(self, label: str, **orders: Any) -> Life:  # noqa: ANN401 - what Orders takes
-        """Start a worker, which works until it is told that it is enough."""
+        """Start a worker, which works until it is stopped."""
         return Life(
             Orders(
                 url=self.url,

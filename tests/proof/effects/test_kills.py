@@ -43,7 +43,7 @@ class Trial:
 
     @property
     def is_as_planned(self) -> bool:
-        """Whether nobody lost a lease but those who were killed."""
+        """Whether only killed workers lost a lease."""
         return not any(life.lost_its_lease for life in self.lives)
 
     @property

@@ -1,4 +1,4 @@
-"""Blocking functions run in threads, which nobody can stop: "absent" counts only once the thread cannot go on."""
+"""Blocking functions run in threads, which cannot be stopped: "absent" counts only once the thread cannot go on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.proof.effects.errand import expected_result
 from tests.proof.effects.scene import Scene, be_of_use_again, freeze_at_trap
 
 THREAD = "cannot be stopped"
-"""What a person is told."""
+"""What a person is shown."""
 
 
 async def test_a_thread_that_outlives_its_timeout_is_not_declared_absent(
@@ -121,7 +121,7 @@ def test_a_killed_process_is_over_even_as_a_zombie(monkeypatch: pytest.MonkeyPat
 async def test_a_worker_that_slept_before_the_check_of_a_blocking_call_makes_none(
     url: str, ledger: Ledger, tmp_path: Path
 ) -> None:
-    """Nobody can know that, so a person is asked; and whatever they say, it makes no call when it wakes up."""
+    """That is unknown, so a person is asked; whatever the answer, it makes no call when it wakes up."""
     async with Scene(url, ledger, tmp_path, manner="blocking") as scene:
         with scene.start("sleeper", trap="before check", gate=scene.gate) as sleeper:
             await freeze_at_trap(scene, sleeper)

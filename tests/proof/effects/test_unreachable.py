@@ -1,4 +1,4 @@
-"""A worker that cannot reach the store while it makes a call: whoever takes over waits until the call has settled."""
+"""A worker that cannot reach the store while it makes a call: the next worker waits until the call has settled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLOCKS_DIFFER = 0.5
 async def test_a_call_that_outlives_its_workers_lease_is_waited_for(
     url: str, ledger: Ledger, tmp_path: Path, heals: bool
 ) -> None:
-    """Whoever asked sooner would hear that it did not happen, which would soon be wrong.
+    """An earlier question would get "it did not happen", which would soon be wrong.
 
     If the worker can reach the store again in time, its late result is all that is needed; otherwise the tool is asked.
     """

@@ -56,7 +56,7 @@ def kill_soon(dice: random.Random) -> Callable[[], None]:
 
 
 def hold_until(opened: Path) -> Callable[[], None]:
-    """Stay right here until a file appears: somebody is about to freeze the process."""
+    """Stay right here until a file appears: the test is about to freeze the process."""
 
     def hold() -> None:
         logger.info("held")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import psycopg
 
 PATIENCE = 60.0
-"""Seconds a condition gets before whoever waits gives up; an idle machine needs one or two."""
+"""Seconds a condition gets before its waiter gives up; an idle machine needs one or two."""
 
 
 async def eventually(

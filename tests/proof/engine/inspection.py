@@ -1,4 +1,4 @@
-"""What must be true of a store at any moment, whoever was killed, and what must be true in the end."""
+"""What must be true of a store at any moment, after any kill, and what must be true in the end."""
 
 from __future__ import annotations
 

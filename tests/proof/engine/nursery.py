@@ -41,7 +41,7 @@ LONGEST_LIFE = 60
 """Seconds after which a life that should be over shows where it hangs, and ends."""
 
 LAST_LEASE = 5.0
-"""Seconds: nobody waits for the end of the last life, which may be slow."""
+"""Seconds: the end of the last life, which may be slow, is not awaited."""
 
 # What a life of a tenth of a second needs: shorter waits, and no verdict that a task which saw so many workers die must
 # be what killed them.

@@ -20,7 +20,7 @@ from tests.proof.engine.worker_process import ERRAND_STEPS, errand, evidence_in,
 TASKS, RESTLESS = 300, 60
 STEPS = TASKS * len(ERRAND_STEPS)
 LEASE = 20.0
-"""Longer than all crashes together: nobody dies here but the database."""
+"""Longer than all crashes together: only the database dies here."""
 
 
 @pytest.fixture

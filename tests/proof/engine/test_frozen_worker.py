@@ -52,7 +52,7 @@ async def test_a_frozen_worker_changes_nothing_and_works_again(url: str, tmp_pat
 
 
 async def freeze_outside_transactions(worker: WorkerProcess, url: str) -> None:
-    """Stop the process, and not while it holds SQLite's one write lock: nobody could take anything over then."""
+    """Stop the process, and not while it holds SQLite's one write lock: no worker could take anything over then."""
 
     def is_outside() -> bool:
         worker.freeze()

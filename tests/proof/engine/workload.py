@@ -1,4 +1,4 @@
-"""Tasks that use everything the engine offers, each with a result that can be told beforehand.
+"""Tasks that use everything the engine offers, each with a result that is known beforehand.
 
 Their steps do nothing to the world but leave evidence. Children go to the queue of their parent, so that a test can
 keep one family to itself.

@@ -1,4 +1,4 @@
-"""A hostile agent with every tool there is: it gets nobody's leave, and says nothing in a person's name."""
+"""A hostile agent with every tool there is: it gets no approval, and cannot act in a person's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens over HTTP: what each of them may do, and that nobody gets into somebody else's session."""
+"""Tokens over HTTP: what each of them may do, and that no caller gets into another caller's session."""
 
 from __future__ import annotations
 

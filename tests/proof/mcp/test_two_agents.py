@@ -1,4 +1,4 @@
-"""Two agents in two processes share one task through real MCP clients: one dies, the other is told and goes on."""
+"""Two agents in two processes share one task through real MCP clients: one dies, the other learns it and continues."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def state_of(client: Client, uri: str) -> dict[str, Any]:
 
 
 async def until(told: Told, client: Client, uri: str, state: str) -> dict[str, Any]:
-    """Read the state whenever we are told that it changed, and only then, until it is this one."""
+    """Read the state at each notification of a change, and only then, until it is this one."""
     async with asyncio.timeout(PATIENCE):
         while True:
             assert await told.get() == uri

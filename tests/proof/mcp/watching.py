@@ -1,4 +1,4 @@
-"""Being told of changes, in either era."""
+"""Notifications of changes, in either protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def hearing(told: Told) -> Callable[[object], object]:
 
 
 def watching(client: Client, mode: str, uri: str, told: Told) -> AbstractAsyncContextManager[None]:
-    """Be told of the changes of a resource within the block; a legacy client was made with ``hearing``."""
+    """Get notifications of a resource within the block; a legacy client was made with ``hearing``."""
     return _subscribed(client, uri) if mode == "legacy" else _listening(client, uri, told)
 
 

@@ -295,7 +295,7 @@ class Life:
                 await asyncio.Event().wait()  # until it is cancelled: the dead return nothing
 
     def _counted(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Time stands still while a blocking step runs: nobody may find that it did not act before it could."""
+        """Time stands still while a blocking step runs: a reconcile must not find "absent" before it could act."""
 
         async def counted(function: Callable[..., Any], *args: object, late: Any = None) -> Any:  # noqa: ANN401
             self._threads.begin()

@@ -26,7 +26,7 @@ KEYS = tuple("abcdef")
 
 @dataclass
 class Held:
-    """A lease somebody was given, and until when it holds if its holder stays silent."""
+    """A granted lease, and until when it holds if its holder stays silent."""
 
     agent: str
     lease: LeaseToken
@@ -71,7 +71,7 @@ class HandoverMachine(RuleBasedStateMachine):
         return not held.over and self.now < held.until
 
     def swept(self) -> None:
-        """Whoever was silent for too long has lost the task now."""
+        """A holder that was silent for too long has lost the task now."""
         for held in self.given:
             held.over = held.over or self.now >= held.until
 

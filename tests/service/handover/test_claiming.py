@@ -175,7 +175,7 @@ OPEN_TO_ALL = ("handover", "deploy")
 
 
 async def deploy(hold: Holdfast, task_id: str, *, in_doubt: bool) -> None:
-    """Submit a task of our own; with a call of which nobody knows whether it happened, if that is wanted."""
+    """Submit a task of our own; with a call in doubt, if requested."""
     await hold.store.submit([NewTask(id=task_id, name="deploy", priority=9 if in_doubt else 0)])
     if in_doubt:
         effect = Effect(

@@ -1,4 +1,4 @@
-"""What anybody may add to a task's state, whoever holds it."""
+"""What every agent may add to a task's state, without holding it."""
 
 from __future__ import annotations
 

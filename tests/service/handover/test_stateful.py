@@ -1,4 +1,4 @@
-"""Several agents outside on one task, on every store: at most one holds it, no step is lost, nobody stale writes."""
+"""Several agents outside on one task, on every store: at most one holds it, no step is lost, no stale holder writes."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def did(runs: list[str], what: str, answer: str) -> Callable[[], Coroutine[Any, 
 def define(
     hold: Holdfast, *, verdicts: list[bool] | None = None, runs: list[str] | None = None, retry: Retry | None = None
 ) -> None:
-    """A task with two steps, and a verifier that says what it is told to."""
+    """A task with two steps, and a verifier with a given answer."""
     done = runs if runs is not None else []
 
     async def deploy(ctx: Context, service: str) -> str:

@@ -16,7 +16,7 @@ _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <
 
 
 class EmptiedDatabase:
-    """One database with the schema in it, emptied as often as somebody asks."""
+    """One database with the schema in it, emptied on request."""
 
     def __init__(self, server: PostgresServer) -> None:
         self.url = server.create_database()

@@ -103,7 +103,7 @@ FOREIGN = ('{"tasks": [{"id": "x"}]}', '{"tasks": [{"a": 1}]}')
 
 @pytest.mark.parametrize("damage", ["", "{", '{"cats": []}', "[]", *FOREIGN])
 async def test_a_damaged_document_is_named(tmp_path: Path, damage: str) -> None:
-    """And nobody is advised to lose what it holds."""
+    """And no advice loses what it holds."""
     async with JsonStore(tmp_path) as store:
         await store.submit([NewTask(id="x", name="work")])
     (tmp_path / "tasks/x.json").write_text(damage)

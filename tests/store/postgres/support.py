@@ -61,7 +61,7 @@ def begin(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
 
 
 async def is_blocked(url: str, task: "asyncio.Task[Any]") -> bool:
-    """Say, once it can be told, whether something waits for a lock or has gone through: however busy the machine is."""
+    """Say, once it is known, whether something waits for a lock or has gone through: however busy the machine is."""
     give_up_at = time.monotonic() + PATIENCE
     while time.monotonic() < give_up_at:
         if task.done():

@@ -19,7 +19,7 @@ QUEUES, NAMES = ("q1", "q2", "q3"), ("n1", "n2", "n3", "n4", "n5")
 
 
 async def test_claims_side_by_side_take_different_tasks(store: PostgresStore) -> None:
-    """A claim locks what it takes and no more: nobody gets nothing while there is plenty."""
+    """A claim locks what it takes and no more: every claim gets tasks while there are enough."""
     await store.submit([NewTask(queue=queue, name=name) for queue in QUEUES for name in NAMES for _ in range(10)])
     workers = [(await store.register(NewWorker())).id for _ in range(8)]
     claims = await asyncio.gather(

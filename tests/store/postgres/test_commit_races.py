@@ -112,7 +112,7 @@ BY_WHO_ASKS = "CASE WHEN current_setting('application_name') = 'backwards' THEN 
 
 @pytest.mark.parametrize("broken", [False, True])
 async def test_one_order_of_locks_for_everybody(url: str, store: PostgresStore, *, broken: bool) -> None:
-    """Two batches of the same three tasks, the middle one held by somebody else until both have begun to lock."""
+    """Two batches of the same three tasks, the middle one held by another transaction until both have begun to lock."""
     if broken:
         break_rule(url, "lock_tasks", "ORDER BY t.id FOR", f"ORDER BY {BY_WHO_ASKS} FOR")
     claims = await claimed(store, "a", "m", "z")
@@ -151,7 +151,7 @@ async def test_of_two_submissions_of_one_key_the_loser_learns_who_won(url: str, 
 
 
 async def test_the_statement_that_lost_a_key_cannot_see_who_won(url: str, store: PostgresStore) -> None:
-    """Why the loser reads in a later statement: asked in the same one, nobody has the key."""
+    """Why the loser reads in a later statement: asked in the same one, the key does not exist."""
     naive = b"""
         WITH mine AS (
             INSERT INTO holdfast.task_keys (name, key, task_id) VALUES ('job', 'k', 'loser')
@@ -239,7 +239,7 @@ async def test_submissions_that_name_a_task_twice_in_opposite_orders(url: str, s
 
 
 async def test_a_child_is_begun_again_as_it_stands_under_the_lock(url: str, store: PostgresStore) -> None:
-    """A person retries it at that very moment: the parent waits, and is told that it has not ended any more."""
+    """A person retries it at that very moment: the parent waits, and learns that it has not ended any more."""
     [parent] = await claimed(store, "b-parent")
     await store.submit([NewTask(id="a-child", name="job", parent_id="b-parent", state=TaskState.FAILED)])
     async with paused(url) as person:

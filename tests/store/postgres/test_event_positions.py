@@ -71,7 +71,7 @@ async def test_within_one_transaction_the_order_decides(url: str, store: Postgre
 
 
 async def test_a_task_that_waits_gets_the_event_that_was_under_way(url: str, store: PostgresStore) -> None:
-    """Its wait begins in front of an event that nobody can see yet, and the commit of that event wakes it."""
+    """Its wait begins in front of an event that is not visible yet, and the commit of that event wakes it."""
     async with paused(url) as emitter:
         await emitter.emit("paid", "under way")
         await store.emit("elsewhere", 1)

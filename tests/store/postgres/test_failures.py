@@ -42,7 +42,7 @@ async def test_a_commit_whose_connection_is_killed_is_sent_again(url: str, store
 
 
 async def test_an_answer_that_is_lost_is_asked_for_again(store: PostgresStore) -> None:
-    """The first send was applied and its answer lost: the second is told so, and nothing is applied twice."""
+    """The first send was applied and its answer lost: the second gets that answer, and nothing is applied twice."""
     patched, stepped, completed = await claimed(store, "a", "b", "c")
     connections = store._backend.open_connections()
     fetch = connections._fetch_once

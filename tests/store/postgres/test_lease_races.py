@@ -128,7 +128,7 @@ async def test_claims_pass_by_what_another_claim_holds(url: str, store: Postgres
 
 
 async def test_a_sweep_does_not_wait_for_locks(url: str, store: PostgresStore, clock: ManualClock) -> None:
-    """What somebody holds is swept the next time."""
+    """What a transaction holds is swept the next time."""
     await store.submit([NewTask(name="job", id=i, deadline=clock.now() + timedelta(seconds=5)) for i in ("a", "b")])
     await store.register(NewWorker(id="w", lease=60))
     clock.advance(10)

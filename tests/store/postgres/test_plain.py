@@ -1,4 +1,4 @@
-"""The short way for everyday Commits: what may take it, and that nobody can tell who took it."""
+"""The short way for everyday Commits: what may take it, and that the result is the same."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_a_few_beside_others_are_not_worth_a_transaction() -> None:
 
 
 async def test_each_gets_its_own_answer(store: PostgresStore) -> None:
-    """Plain ones, others, one that is told it is late and one that the database itself refuses, in any order."""
+    """Plain ones, others, one that is refused as late and one that the database itself refuses, in any order."""
     claims = await claimed(store, *(f"t{number:02}" for number in range(WORTH_A_TRANSACTION + 5)))
     late, refused, patched, *plain = claims
     await store.commit([held(late, 1, step())])

@@ -1,4 +1,4 @@
-"""RequireQuiet against whoever emits: one of the two is first, and the other one sees it."""
+"""RequireQuiet against an emitter: one of the two is first, and the other one sees it."""
 
 import asyncio
 from typing import Any
@@ -86,7 +86,7 @@ async def test_an_event_that_is_being_committed_refuses_the_end(
 async def test_an_event_comes_after_an_end_that_is_being_committed(
     url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, how: str, channel: str
 ) -> None:
-    """The other order: nobody gets a number until the end is there to be seen."""
+    """The other order: no event gets a number until the end is visible."""
     broken = channel == "known and not locked"
     if channel != "new":
         open_channel(url)
@@ -105,7 +105,7 @@ async def test_an_event_comes_after_an_end_that_is_being_committed(
 
 
 async def test_an_event_that_is_rolled_back_was_not_there(url: str, store: PostgresStore) -> None:
-    """Whoever waited for its emitter goes on, on a channel that is still new."""
+    """A task that waited for its emitter continues, on a channel that is still new."""
     [claim] = await claimed(store, "a")
     async with paused(url) as emitter:
         await emitter.emit("inbox", "news")
@@ -129,7 +129,7 @@ async def test_two_who_require_quiet_do_not_wait_for_each_other(url: str, store:
 
 
 async def test_two_who_emit_and_require_quiet_crosswise(url: str, store: PostgresStore) -> None:
-    """Each emits where the other one requires quiet: one of them is refused, and nobody waits in a circle."""
+    """Each emits where the other one requires quiet: one of them is refused, and there is no deadlock."""
     before = deadlocks(url)
     for number in range(15):
         x, y = f"x{number}", f"y{number}"

@@ -74,7 +74,7 @@ class Shop:
         self.buy = buy
 
     async def check(self) -> None:
-        """Nothing was paid twice, undone, in doubt, or counted as an attempt, and nobody is dead."""
+        """Nothing was paid twice, undone, in doubt, or counted as an attempt, and no worker is dead."""
         assert (self.paid, self.refunded, await self.hold.doubts()) == ([1, 2], [], [])
         [task] = (await self.hold.store.find()).items
         assert (task.attempts, task.deaths) == (0, 0)
@@ -121,7 +121,7 @@ async def test_a_task_waits_for_a_server_in_trouble(
 async def test_a_row_that_cannot_be_written_holds_up_no_other_task(
     postgres18: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its Commits are tried again alone, until somebody has repaired the row; nothing fails, and nothing is undone."""
+    """Its Commits are tried again alone, until a person has repaired the row; nothing fails, and nothing is undone."""
     for state in ("XX001", "XX000", "P0001"):
         caplog.clear()
         url = postgres18.create_database()
@@ -253,7 +253,7 @@ async def test_read_only_seconds_longer_than_a_lease_are_waited_out(
 
 @pytest.mark.parametrize("retry_for", [0.0, 60.0])
 async def test_no_worker_is_declared_dead_right_after_an_outage(postgres18: PostgresServer, retry_for: float) -> None:
-    """Nobody could renew a lease meanwhile. Also if the sweep itself was sent while nothing could be written."""
+    """No worker could renew a lease meanwhile. Also if the sweep itself was sent while nothing could be written."""
     url = postgres18.create_database()
     async with PostgresStore(url, retry_for=retry_for) as store, connected(url) as admin:
         await store.submit([NewTask(id="held", name="work")])
@@ -290,7 +290,7 @@ async def read_only(admin: psycopg.AsyncConnection[tuple[object, ...]], value: s
 
 
 async def test_a_new_process_declares_no_worker_dead_before_a_lease_has_passed(url: str) -> None:
-    """There may have been an outage until just now, in which nobody could renew a lease; it cannot know."""
+    """There may have been an outage until just now, in which no worker could renew a lease; it cannot know."""
     async with PostgresStore(url) as first:
         await claimed(first, "held", lease=5)
         age = "extract(epoch FROM now() - pg_postmaster_start_time())"

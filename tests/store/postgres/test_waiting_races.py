@@ -36,7 +36,7 @@ async def state_of(store: PostgresStore, task_id: str) -> TaskState:
 async def test_an_event_that_commits_while_a_task_begins_to_wait(
     url: str, store: PostgresStore, *, broken: bool
 ) -> None:
-    """The emitter found nobody waiting, the waiter finds no event: unless they meet on the channel's row."""
+    """The emitter found no waiter, the waiter finds no event: unless they meet on the channel's row."""
     if broken:
         break_rule(url, "lock_tasks", 'PERFORM "holdfast".lock_channels(emits, listens);', "NULL;")
         execute(url, "INSERT INTO holdfast.channels VALUES ('news', 0)")
@@ -69,7 +69,7 @@ async def test_a_task_that_begins_to_wait_while_an_event_commits(
 
 
 async def test_a_latecomer_that_is_locked_again_makes_the_emitter_start_over(url: str, store: PostgresStore) -> None:
-    """Between an emitter's first look and its lock on the channel a task begins to wait, and somebody locks it.
+    """Between an emitter's first look and its lock on the channel a task begins to wait, and a transaction locks it.
 
     Waiting for that lock would be out of order; going on without it would lose the wake-up. The error is one of those
     after which the store sends the emit again.
@@ -87,7 +87,7 @@ async def test_a_latecomer_that_is_locked_again_makes_the_emitter_start_over(url
 
 
 async def test_a_commit_on_a_waiting_task_does_not_hide_it_from_an_emitter(url: str, store: PostgresStore) -> None:
-    """Whoever holds a waiting task's row, even for a Commit that is refused, delays the emitter and loses nothing."""
+    """A lock on a waiting task's row, even for a Commit that is refused, delays the emitter and loses nothing."""
     [claim] = await claimed(store, "a")
     await store.commit([held(claim, 1, LISTEN)])
     async with paused(url) as zombie:

@@ -27,7 +27,7 @@ async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:  # type: ign
 
 
 async def test_no_worker_is_declared_dead_right_after_a_full_disk(store: SqliteStore, clock: ManualClock) -> None:
-    """While nothing could be written, nobody could renew a lease."""
+    """While nothing could be written, no worker could renew a lease."""
     assert store._backend.writer is not None
     commit = store._backend.writer._commit
 

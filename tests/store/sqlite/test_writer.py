@@ -223,7 +223,7 @@ async def test_what_the_database_itself_refuses_spoils_one_commit_only(
 async def test_no_worker_is_declared_dead_after_all_waited_at_the_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All leases lapse together while one process sits on the lock; nobody died."""
+    """All leases expire together while one process holds the lock; no worker died."""
     clock, at_the_gate = ManualClock(), threading.Event()
     enter = FileGate.enter
 

@@ -219,7 +219,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def intervene(self, data: DataObject) -> None:
-        """Somebody else changes a task."""
+        """Another caller changes a task."""
         commit = self._commit(data, self.draw_task(data), self._fresh_request())
         self.both(lambda store: store.commit([commit]))
 

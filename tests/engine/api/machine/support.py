@@ -30,7 +30,7 @@ async def result_of(hold: Holdfast, handle: Handle[R]) -> R:
 
 
 async def told_by(handle: Handle[Any]) -> list[tuple[str | None, str]]:
-    """Return the moves that its events told."""
+    """Return the moves in its events."""
     return [
         (event.payload["from"], event.payload["to"])
         async for event in handle.events()

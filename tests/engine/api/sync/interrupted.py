@@ -1,4 +1,4 @@
-"""Run by test_interrupt.py in a process of its own: a script that somebody stops with Ctrl-C."""
+"""Run by test_interrupt.py in a process of its own: a script that a user stops with Ctrl-C."""
 
 # ruff: noqa: T201 - the test reads what it prints
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in the main thread: the script leaves at once, and the task is handed back for somebody else to go on."""
+"""Ctrl-C in the main thread: the script leaves at once, and the task is handed back for another worker."""
 
 import signal
 import subprocess

@@ -13,7 +13,7 @@ from holdfast.engine.api.sync.loop_thread import LoopThread
 
 
 class Room:
-    """A context manager that tells what happened to it, and takes as long to open as it is told."""
+    """A context manager that tells what happened to it, and takes a given time to open."""
 
     def __init__(self, *, slow: bool = False) -> None:
         self.slow = slow

@@ -14,6 +14,6 @@ def agency() -> Agency:
 
 @pytest.fixture
 async def box() -> AsyncIterator[Sandbox]:
-    """A Holdfast in memory with a worker, whose time skips what nobody needs; tests define their tasks on box.hold."""
+    """A Holdfast in memory with a worker, whose time skips all waits; tests define their tasks on box.hold."""
     async with sandbox(Holdfast("memory://")) as box:
         yield box

@@ -117,7 +117,7 @@ async def test_a_doubtful_step_that_is_gone_from_the_code_is_for_a_person_first(
 
 
 async def test_a_doubtful_step_with_other_arguments_is_for_a_person_first(box: Sandbox, agency: Agency) -> None:
-    """Nobody could say which of the two calls is meant, and the task must not be stuck over that."""
+    """It is unknown which of the two calls is meant, and the task must not be stuck over that."""
     hotel = "Grand"
     called = asyncio.Event()
 

@@ -127,7 +127,7 @@ async def test_a_failing_undo_survives_a_crash_at_every_commit(agency: Agency) -
 
 
 async def test_a_persons_word_is_good_for_one_more_undo_whatever_crashes(agency: Agency) -> None:
-    """The undo is doubtful each time. Nobody repeats it blindly, also not because a person said so the time before."""
+    """The undo is doubtful each time. It is not repeated blindly, not even after an earlier decision."""
     hold = Holdfast("memory://")
     refunds = 0
 

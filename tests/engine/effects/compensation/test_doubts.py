@@ -1,4 +1,4 @@
-"""Effects nobody knows about, in a saga: first it is found out what became of them, then anything is undone."""
+"""Effects with an unknown outcome, in a saga: they are resolved before anything is undone."""
 
 # ruff: noqa: ARG001 - a function takes what it is given, whether it needs it or not
 
@@ -39,7 +39,7 @@ class Hotel:
         self.began = asyncio.Event()
         self.called: list[str] = []
         self.books: list[list[str]] = []
-        """What the agency's book was like whenever somebody asked."""
+        """What the agency's book contained at each question."""
 
     async def reserve(self, what: str, effect_id: str) -> Booking:
         self.called.append(effect_id)
@@ -191,7 +191,7 @@ async def test_each_decision_has_its_consequence(box: Sandbox, agency: Agency, d
 
 
 async def test_a_doubtful_step_without_a_compensation_is_cleared_up_as_well(box: Sandbox, agency: Agency) -> None:
-    """Nobody could say afterwards that all was undone while a call may still be on its way."""
+    """Otherwise "all was undone" could be wrong, while a call may still be on its way."""
     asked: list[list[str]] = []
     called = asyncio.Event()
 
@@ -244,7 +244,7 @@ async def test_a_doubtful_call_alone_makes_a_saga(box: Sandbox, agency: Agency) 
 
 
 async def test_a_call_in_doubt_of_a_dead_worker_makes_a_saga_of_the_end(quick: Holdfast, agency: Agency) -> None:
-    """Nobody holds the task when it is cancelled, or when its deadline passes."""
+    """No worker holds the task when it is cancelled, or when its deadline passes."""
     hold = quick
     hotel = Hotel(agency, Happened(Booking("hotel", 7)))
 

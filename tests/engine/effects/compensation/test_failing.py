@@ -226,7 +226,7 @@ async def test_a_decision_that_does_not_fit_is_refused(box: Sandbox, agency: Age
 async def test_a_decision_while_the_rest_is_still_being_undone_is_heard(
     hold: Holdfast, agency: Agency, decision: str
 ) -> None:
-    """The hotel could not be released. Somebody decides that while the flight is being released, which takes long."""
+    """The hotel could not be released. A person decides that while the flight is being released, which takes long."""
     undoing, go = asyncio.Event(), asyncio.Event()
 
     async def release_slowly(booking: Booking, what: str) -> None:

@@ -124,7 +124,7 @@ async def test_a_task_that_is_cancelled_between_two_attempts_does_not_wait_for_t
 
 
 async def test_a_task_that_is_cancelled_in_review_undoes_its_steps(hold: Holdfast, agency: Agency) -> None:
-    """Nobody holds it at that moment: its worker has died."""
+    """No worker holds it at that moment: its worker has died."""
     began = asyncio.Event()
     travel = reviewed(hold, agency, began)
     handle = await hold.submit(travel)

@@ -8,6 +8,6 @@ from holdfast.testing import Sandbox, sandbox
 
 @pytest.fixture
 async def box() -> AsyncIterator[Sandbox]:
-    """A Holdfast in memory with a worker, whose time skips what nobody needs; tests define their tasks on box.hold."""
+    """A Holdfast in memory with a worker, whose time skips all waits; tests define their tasks on box.hold."""
     async with sandbox(Holdfast("memory://")) as box:
         yield box

@@ -15,7 +15,7 @@ AT_ONCE = Retry(max_attempts=3, initial=0.0)
 
 
 class Agency:
-    """Books and cancels as often as it is told to. ``+flight`` in its book is a booking, ``-flight`` its undo."""
+    """Books and cancels as often as it is called. ``+flight`` in its book is a booking, ``-flight`` its undo."""
 
     def __init__(self) -> None:
         self.book: list[str] = []

@@ -81,7 +81,7 @@ def shop_of(world: World) -> Machine[dict[str, object]]:
 async def test_an_intent_in_a_machine_is_that_of_the_step_in_the_same_state(
     app: Holdfast, world: World, crashes: bool
 ) -> None:
-    """Not one under a key that nobody calls, which a crash would leave as a doubt for ever."""
+    """Not one under a key that is never called, which a crash would leave as a doubt for ever."""
     task = app.register(shop_of(world))
     async with sandbox(app) as box:
         if crashes:

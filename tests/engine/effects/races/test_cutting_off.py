@@ -50,7 +50,7 @@ async def test_a_commit_whose_branch_is_cancelled_is_known_all_the_same(
 
 
 async def test_a_task_is_not_taken_off_its_worker_while_a_call_is_being_armed(box: Sandbox, world: World) -> None:
-    """In a branch that nobody awaits at the moment, beside a root that sleeps."""
+    """In a branch that is not awaited at the moment, beside a root that sleeps."""
     hold = box.hold
 
     @hold.task

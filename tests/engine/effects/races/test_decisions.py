@@ -1,4 +1,4 @@
-"""People decide at moments that suit nobody, and about calls that are hard to show."""
+"""People decide at awkward moments, and about calls that are hard to show."""
 
 # ruff: noqa: ARG001 - tools, their probes and their undos all take what the step was called with
 
@@ -29,7 +29,7 @@ S = EffectState
 async def test_a_decision_between_the_load_of_an_attempt_and_its_question_is_heard(
     quick: Holdfast, world: World
 ) -> None:
-    """Otherwise it would ask once more, about an effect that is no doubt any more, and nobody could answer."""
+    """Otherwise it would ask once more, about an effect that is no longer in doubt, and no answer would be possible."""
     attempts: list[int] = []
     go_on = asyncio.Event()
 
@@ -256,7 +256,7 @@ async def test_a_wish_to_undo_is_carried_out_by_code_that_learned_how_meanwhile(
 
 
 async def test_an_open_question_keeps_its_answers_when_the_code_learns_another(quick: Holdfast) -> None:
-    """Nobody can decide what they were not offered, and everything they were offered is carried out."""
+    """Only offered decisions are possible, and every offered decision is carried out."""
     agency, terms = Agency(), dict[str, Any]()
 
     async def send(what: str) -> None:

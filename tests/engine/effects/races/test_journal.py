@@ -155,7 +155,7 @@ class Writer:
 
 @pytest.mark.parametrize("effect", ["idempotent", "pure", "once", None])
 async def test_a_tools_own_reconcile_is_for_once_alone(box: Sandbox, world: World, effect: str | None) -> None:
-    """Whoever makes a step idempotent by name does not have to take the tool's reconcile away first."""
+    """A step that declares itself idempotent need not remove the tool's reconcile first."""
     hold = box.hold
 
     @hold.task(retry=ONE_TRY)

@@ -162,7 +162,7 @@ async def test_a_person_who_knows_of_the_report_is_not_overruled_by_it(box: Sand
 
 
 async def test_what_a_report_reopens_while_its_task_goes_on_can_be_decided(box: Sandbox, world: World) -> None:
-    """The call was made again meanwhile, and nobody asks about it any more but the report."""
+    """The call was made again meanwhile, and only the report asks about it."""
     hold = box.hold
 
     def pay(amount: int, effect_id: str) -> str:

@@ -221,7 +221,7 @@ async def test_the_same_for_blocking_code(tmp_path: Path) -> None:
 async def test_a_file_is_closed_when_a_failed_write_is_over(
     hold: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
 ) -> None:
-    """Also while somebody holds on to the error, and with it to all that was under way."""
+    """Also while a reference to the error keeps all that was under way."""
     path = tmp_path / "content.bin"
     path.write_bytes(CONTENT)
     files: list[io.IOBase] = []

@@ -62,7 +62,7 @@ async def test_other_arguments_for_what_was_done_are_noticed(quick: Holdfast) ->
 
 
 async def test_in_a_new_round_of_the_fork_it_is_still_done(hold: Holdfast) -> None:
-    """A once effect outlives rounds; that somebody else did it is no reason to do it twice."""
+    """A once effect outlives rounds; that another task did it is no reason to do it twice."""
     ran = Ran()
 
     @hold.task
@@ -184,7 +184,7 @@ async def test_what_the_origin_has_undone_is_done_again(quick: Holdfast) -> None
 
 
 async def test_an_approval_of_one_effect_is_not_one_of_another(quick: Holdfast) -> None:
-    """It was given for the origin's call. The fork's own call is another, and somebody has to agree to that."""
+    """It was given for the origin's call. The fork's own call is another, and needs its own approval."""
     ran = Ran()
 
     @quick.task

@@ -169,7 +169,7 @@ async def test_within_a_machine(quick: Holdfast) -> None:
 
 
 async def test_lines_that_are_no_steps_are_passed_too(quick: Holdfast) -> None:
-    """The time and what was told stand in the journal; behind them, and the last step, the past is over."""
+    """The time and what was reported are in the journal; behind them, and the last step, the past is over."""
 
     @quick.task
     async def draw(ctx: Context) -> Numbers:

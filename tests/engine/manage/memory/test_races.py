@@ -109,7 +109,7 @@ async def test_a_fact_whose_answer_is_lost_is_stored_once(postgres18: PostgresSe
 
 
 async def test_a_fact_whose_answer_is_lost_may_be_superseded_already(postgres18: PostgresServer) -> None:
-    """Said after another's word, as its answer is told; saying it again would put it before the other's."""
+    """Stated after another's fact, as its answer shows; stating it again would put it before the other's."""
     async with Holdfast(postgres18.create_database()) as hold, Holdfast(hold.url) as other:
         assert isinstance(hold.store, PostgresStore)
         answers = LosesAnswers(hold.store, "remember")

@@ -176,7 +176,7 @@ async def test_without_a_good_one_the_patches_alone_tell(quick: Holdfast) -> Non
 
 
 async def test_two_who_resolved_the_same_question(quick: Holdfast) -> None:
-    """Both patches are stored: a state that could not be read any more would help nobody."""
+    """Both patches are stored: a state that could not be read any more would be useless."""
     task = await begin(quick)
     await write(quick, task, patched(StatePatch(add_questions=("why?",))))
     for author in ("agent", "alice"):

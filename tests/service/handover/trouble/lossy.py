@@ -13,7 +13,7 @@ from holdfast.model.commit import Commit, Verdict
 
 @dataclass
 class Losing:
-    """Loses the answer to the next Commit, once it is told to."""
+    """Loses the answer to the next Commit, on request."""
 
     is_armed: bool = False
     lost: int = 0

@@ -41,7 +41,7 @@ async def undo(hold: Holdfast) -> str:
 
 def effect_in(*states: EffectState) -> Callable[[Holdfast], Awaitable[str]]:
     async def make(hold: Holdfast) -> str:
-        """A task with a call nobody knows the outcome of."""
+        """A task with a call of unknown outcome."""
         await hold.store.submit([NewTask(id="blocked", name="deploy", priority=9)])
         for state in states:
             effect = Effect(effect_id="effect", step_key="pay", effect_class=EffectClass.ONCE, state=state)

@@ -1,4 +1,4 @@
-"""A Commit whose answer was lost is sent again by the store. It is done once, and the caller is told what is so."""
+"""A Commit whose answer was lost is sent again by the store. It is done once, and the caller gets the true outcome."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_task_that_is_released_to_be_cancelled(hold: Holdfast, ada: Outs
 
 
 async def test_a_patch_for_a_version_is_applied_once(hold: Holdfast, ada: Outside, fault: Losing) -> None:
-    """Whether it was this call nobody can tell; but the newer state that comes with the refusal has it."""
+    """Whether it was this call is unknown; but the newer state that comes with the refusal has it."""
     task = await ada.offer()
     fault.next()
     try:

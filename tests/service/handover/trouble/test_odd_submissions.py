@@ -1,4 +1,4 @@
-"""Anybody may submit a task that is called handover, with anything in it. It is handed out, and stops nobody."""
+"""Every caller may submit a task called handover, with anything in it. It is handed out, and stops no agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent whose last call was never answered makes it again: it is told how things stand; nothing is done twice."""
+"""An agent whose last call was never answered makes it again: it gets the current situation; nothing is done twice."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_another_holder_of_the_same_lease_learns_that_it_is_over(
 
 
 async def test_nor_does_a_cancel_tell_them_apart(hold: Holdfast, ada: Outside, bob: Outside) -> None:
-    """Its reason is that of whoever cancelled, and names no agent."""
+    """Its reason is that of the caller that cancelled, and names no agent."""
     task = await ada.offer()
     lease = (await ada.take()).lease
     await hold.cancel(task.id, "not wanted", by="ann")

@@ -1,4 +1,4 @@
-"""A question nobody answers in time: the task can be claimed again, and whoever does is told."""
+"""A question without an answer in time: the task can be claimed again, and the claimer learns why."""
 
 from __future__ import annotations
 

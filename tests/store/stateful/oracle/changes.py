@@ -100,7 +100,7 @@ def end(tables: Tables, task_id: str, actor: str, now: datetime, *, result: Json
 
 
 def settle_affairs(tables: Tables, task_id: str, now: datetime, *, result: JsonValue, error: JsonValue) -> None:
-    """Do that part of an ending which concerns nobody else: the outcome, open questions, reservations."""
+    """Do that part of an ending which concerns no other task: the outcome, open questions, reservations."""
     tables.change_task(task_id, finished_at=now, result=result, error=error)
     tables.change_row(task_id, ready=NOT_READY)
     for approval in list(tables.approvals.values()):
@@ -110,7 +110,7 @@ def settle_affairs(tables: Tables, task_id: str, now: datetime, *, result: JsonV
 
 
 def count_as_spent(tables: Tables, keys: list[ReservationKey]) -> None:
-    """Turn these reservations into spending: nobody knows better."""
+    """Turn these reservations into spending: the real use is unknown."""
     for key in keys:
         _, account, meter, _, _ = key
         amount = tables.reservations.pop(key)

@@ -139,7 +139,7 @@ def _has_ended(tables: Tables, task_id: str) -> bool:
 
 
 def _reason_to_wake(tables: Tables, task_id: str, now: datetime) -> str | None:
-    """Name the first of the task's waits that holds, in the order in which causes are told."""
+    """Name the first of the task's waits that holds, in the order in which causes are reported."""
     if tables.task(task_id).state is not TaskState.WAITING:
         return None
     reasons = {_reason_if_true(tables, task_id, wait, now) for wait in tables.waits.get(task_id, ())}
