@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.docs.pages import ROOT
 
-WORDS = re.compile(r"\b(whoever|somebody|nobody|told)\b", re.IGNORECASE)
+WORDS = re.compile(
+    r"\b(whoever|somebody|nobody|told|anybody|hither|lest|heed|loose ends|stretches|mortal)\b", re.IGNORECASE
+)
+
+NAMES = re.compile(
+    r"(^|_)(whoever|somebody|somebodys|nobody|nobodys|told|hither|lest|heed|crowd|anew|loose_ends|last_words)(_|$)"
+)
+"""Words that no function, class or constant of the code has in its name, nor any test."""
 
 FINISHED = ["README.md", "CONTRIBUTING.md", "examples/README.md", "docs", "src/holdfast"]
 """Files and folders that have none of the words. A folder counts with all that is below it."""
@@ -44,6 +52,18 @@ def test_the_changes_of_the_next_version_name_who_acts() -> None:
 def test_a_line_with_such_a_word_is_found() -> None:
     text = "A worker asks.\nNobody answers.\n# it was told\nfoothold, retold\n"
     assert list(hits(text)) == [(2, "Nobody answers."), (3, "# it was told")]
+
+
+def test_names_say_what_a_thing_does() -> None:
+    named = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = []
+    for file in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            name = node.name if isinstance(node, named) else node.id if isinstance(node, ast.Name) else ""
+            is_read = isinstance(node, named) and (name.startswith("test_") or "src" in file.parts)
+            if NAMES.search(name.lower()) and (is_read or ("src" in file.parts and name.isupper())):
+                found.append(f"{file.relative_to(ROOT)}:{node.lineno}: {name}")
+    assert not found, "find a plain name:\n" + "\n".join(found)
 
 
 def finished() -> Iterator[Path]:

@@ -62,7 +62,7 @@ class Capabilities:
     precise_hints: bool
     """Hints from other processes name their topic, instead of ANYTHING."""
     transactions: bool = False
-    """It keeps tables of anybody's, and changes them together with a task: the verb ``transact``."""
+    """It keeps users' own tables, and changes them together with a task: the verb ``transact``."""
 
 
 class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, KeepVerbs, TaskStore):

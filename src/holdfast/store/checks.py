@@ -95,7 +95,7 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             raise InvalidValue(f"{state} is no decision; choose one of {', '.join(sorted(DECISIONS))}")
         case OpenApproval(approval) if approval.state is not ApprovalState.OPEN or approval.decided_by is not None:
             raise InvalidValue(
-                f"approval {approval.id} is {approval.state} before anybody was asked; open it undecided"
+                f"approval {approval.id} is {approval.state} before a person was asked; open it undecided"
             )
         case OpenApproval(approval):
             for what in ("question", "step_key", "kind", "risk", "policy", "requested_by"):
@@ -166,7 +166,7 @@ def _check_waits(task_id: str, waits: Sequence[Wait]) -> None:
 
 
 def check_payload(what: str, value: JsonValue) -> None:
-    """Refuse what cannot be stored exactly, before anybody holds a lock or a transaction for it."""
+    """Refuse what cannot be stored exactly, before a lock or a transaction is held for it."""
     if value is not None:
         canonical(value, name=what)
 

@@ -48,7 +48,7 @@ class LocalHints:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener."""
         return bool(self._listeners)
 
     @asynccontextmanager

@@ -56,7 +56,7 @@ def of_folder(file_mode: int) -> int:
 def of_lock(file_mode: int) -> int:
     """Return the permissions of a lock beside a file that has these: for those who may write the file, and no others.
 
-    Anybody who can open a lock file, if only to read it, can hold the lock for ever.
+    Every user who can open a lock file, if only to read it, can hold the lock for ever.
     """
     return 0o600 | (0o060 if file_mode & 0o020 else 0) | (0o006 if file_mode & 0o002 else 0)
 
@@ -71,7 +71,7 @@ def set_mode(descriptor: int, mode: int) -> None:
 def open_lock(path: str, *, beside: str) -> LockFile | None:
     """Open the lock that stands beside a file, with the permissions it should have.
 
-    None: another user put it there, who may not write the file. To wait for that user's lock would be to let anybody
+    None: another user put it there, who may not write the file. To wait for that user's lock would be to let any user
     stop everybody.
     """
     mode = of_lock(permissions(beside) or FILE)

@@ -135,7 +135,7 @@ async def test_a_stop_that_is_cut_short_ends_everything_and_hands_back(when: str
     assert asyncio.all_tasks() == before
 
 
-async def test_a_cancel_amid_the_last_words_of_a_worker_frees_its_tasks_all_the_same() -> None:
+async def test_a_cancel_while_a_worker_stops_still_frees_its_tasks() -> None:
     hold, before, begun, go = Holdfast("memory://"), asyncio.all_tasks(), list[str](), asyncio.Event()
 
     @hold.task

@@ -71,7 +71,7 @@ class Scenario:
             if gone is not None or time.monotonic() > give_up:
                 why = f"ended with exit code {gone}" if gone is not None else "did not get on"
                 raise HoldfastError(
-                    f"{worker} of the demo {why}: {self._processes.last_words(worker) or 'it printed nothing'}"
+                    f"{worker} of the demo {why}: {self._processes.last_output(worker) or 'it printed nothing'}"
                 )
             await asyncio.sleep(_LOOK_EVERY)
         return now

@@ -92,7 +92,7 @@ class DemoWorkers:
         with suppress(subprocess.TimeoutExpired):
             self._processes[label].wait(_EXIT_TIMEOUT)
 
-    def last_words(self, label: str) -> str:
+    def last_output(self, label: str) -> str:
         """Return its output: empty unless something is wrong."""
         return self._said(label).read_text(encoding="utf-8", errors="replace").strip()
 

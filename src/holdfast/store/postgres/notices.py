@@ -82,7 +82,7 @@ class Notices:
         if self._receiving is None:
             self._receiving = background.Loop("holdfast-listen", self._receive).start()
         async with self._hints.listening() as listener:
-            # So that what happens from now on is heard; a server that cannot be reached must not hold anybody up.
+            # So that what happens from now on is heard; a server that cannot be reached must not delay a listener.
             # (Not wait_for: up to Python 3.11 it loses a cancel that comes together with what it waits for.)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -136,7 +136,7 @@ class Notices:
         try:
             sender, topics = json.loads(payload)
             topics = {str(topic) for topic in topics}
-        except (ValueError, TypeError):  # anybody may notify on our channel
+        except (ValueError, TypeError):  # any program may notify on our channel
             self._hints.publish({ANYTHING})
             return
         if sender != self._sender:  # our own listeners got it when it happened

@@ -47,7 +47,7 @@ from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 
 class Refused(Exception):
-    """One operation does not apply, so nothing of its Commit may stay. A signal, not an error anybody sees."""
+    """One operation does not apply, so nothing of its Commit may stay. A signal, not an error for a caller."""
 
     def __init__(self, refusal: Refusal, detail: str, budget: BudgetExceeded | None = None) -> None:
         """Carry what the verdict will say."""

@@ -21,7 +21,7 @@ _WAL = b"\x02\x02"
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """What stands in a file before anybody opens it."""
+    """What stands in a file before it is opened."""
 
     schema: int
     """0 where nothing was set up yet."""

@@ -18,7 +18,7 @@ from holdfast.store.base import ANYTHING
 from holdfast.store.hints import LocalHints
 
 INTERVAL = 0.004
-"""Seconds between two looks, while anybody listens: the price of a hint's latency, 0.1 % of a core."""
+"""Seconds between two looks, while there is a listener: the price of a hint's latency, 0.1 % of a core."""
 
 
 class ChangeProbe:

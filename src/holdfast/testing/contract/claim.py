@@ -313,7 +313,7 @@ class ClaimContract(ContractBase):
         assert second.task.started_at == attempt.task.started_at
         assert second.task.fence == attempt.task.fence + 1
 
-    async def test_a_new_fence_counts_its_commits_anew(self, store: StateStore) -> None:
+    async def test_a_new_fence_restarts_the_count_of_commits(self, store: StateStore) -> None:
         """Sequence numbers belong to a fence."""
         attempt = await running_task(store, queue="default")
         await attempt.apply(move(TaskState.PENDING))

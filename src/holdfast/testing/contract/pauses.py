@@ -164,7 +164,7 @@ class PausesContract(ContractBase):
         await store.unpause("late")
         assert await claimed_ids(store, number=2) == ["late"]
 
-    async def test_a_suspect_that_is_paused_keeps_nobody_waiting(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_a_paused_suspect_blocks_no_other_task(self, store: StateStore, clock: ManualClock) -> None:
         """No worker makes room for what it cannot get."""
         for number in range(2):
             await enter(store, f"victim {number}")

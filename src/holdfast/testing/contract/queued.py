@@ -189,7 +189,7 @@ class QueuedContract(ContractBase):
             await attempt.apply(Release())
         assert await in_line(store) == ["due", "delayed"]
 
-    async def test_a_task_that_returns_is_queued_anew(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_a_task_that_returns_is_queued_again(self, store: StateStore, clock: ManualClock) -> None:
         """A retry is at the end, or among the delayed tasks."""
         retried = await running_task(store, "retried", queue="default")
         later = await running_task(store, "later", "other", queue="default")
