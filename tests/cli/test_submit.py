@@ -39,11 +39,12 @@ async def test_it_prints_the_id(url: str) -> None:
 
 
 def test_json_is_one_object(url: str) -> None:
-    answer = submit(url, "greet", "--args", '["you"]', "--queue", "elsewhere", "--json")
+    answer = submit(url, "greet", "--args", '["you"]', "--queue", "elsewhere", "--label", "tenant=acme", "--json")
     assert answer.stderr == ""
     told = json.loads(answer.stdout)
     assert (told["name"], told["queue"], told["state"]) == ("greet", "elsewhere", "pending")
     assert (told["user_input"], told["result"], told["fence"]) == (["you"], None, 0)
+    assert told["labels"] == {"tenant": "acme"}
 
 
 def test_wait_prints_the_result(url: str) -> None:

@@ -68,6 +68,13 @@ async def test_lists_are_filtered_and_the_newest_comes_first(client: Client) -> 
     assert await ids(queue="b") == [third, second]
     assert await ids(agent_id="x") == [second, first]
     assert await ids(state="running") == [third]
+    labelled = await submitted(client, "four", labels={"tenant": "acme", "kind": "nightly"})
+    await submitted(client, "five", labels={"tenant": "globex"})
+    assert await ids(labels={"tenant": "acme"}) == await ids(labels={"tenant": "acme", "kind": "nightly"}) == [labelled]
+    assert await ids(labels={"tenant": "acme"}, state="running") == []
+    assert (await ask(client, "get_task", task_id=labelled))["labels"] == {"tenant": "acme", "kind": "nightly"}
+    assert "labels" not in await ask(client, "get_task", task_id=third)
+    assert "equals sign" in (await refused(client, "list_tasks", labels={"a=b": "c"}))["error"]
     assert await ids(state="pending", queue="b") == [second]
     assert await ids(text="two") == [second]
     assert await ids(queue="c") == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import tarfile
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -22,6 +23,8 @@ from holdfast import Context, Holdfast, ManualClock, SchemaMismatch, TaskState
 from holdfast.model.task import NewTask
 from holdfast.store.jsonfile import JsonStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.connection import MIGRATIONS, connect, prove_version
+from holdfast.store.sqlite.migration import migrate
 
 FROZEN = Path(__file__).parent / "frozen" / "schema_1.tar.gz"
 
@@ -121,6 +124,22 @@ async def test_an_open_process_of_the_older_version_fails_at_its_next_write(tmp_
                     older.execute(statement)
             assert older.execute("SELECT count(*) FROM tasks").get == 3
             assert len((await store.find()).items) == 3
+
+
+def test_each_migration_stops_the_open_processes_of_the_version_before(tmp_path: Path) -> None:
+    """At the next submission, claim or Commit. The third stops claims by its view, the fourth nothing."""
+    for number, step in enumerate(MIGRATIONS[1:], 1):
+        path = str(tmp_path / f"{step.name}.db")
+        with closing(apsw.Connection(path)) as older, closing(connect(path, durable=False)) as newer:
+            migrate(newer, path, MIGRATIONS[:number])
+            prove_version(older, MIGRATIONS[:number])
+            older.execute(f"SAVEPOINT before; {OLD_WRITES}; ROLLBACK TO before; RELEASE before")
+            migrate(newer, path, MIGRATIONS[: number + 1])
+            if step.version in {3, 4}:
+                continue
+            for statement in re.findall(r"(?:INSERT INTO|UPDATE) (?:tasks|workers)[^;]*", OLD_WRITES):
+                with pytest.raises(apsw.SQLError, match=f"holdfast_was_upgraded_to_schema_{step.version}_restart"):
+                    older.execute(statement)
 
 
 async def test_this_version_says_what_to_do_when_a_newer_one_has_migrated(tmp_path: Path) -> None:

@@ -339,7 +339,14 @@ class Dispatcher:
         run, attempt = self._run, self._run.attempt
         now = attempt.services.time.now()
         definition = sub.agent.task_definition()
-        new, _ = new_task(attempt.services.definitions, definition, (request,), now=now, by=attempt.lease.worker_id)
+        new, _ = new_task(
+            attempt.services.definitions,
+            definition,
+            (request,),
+            now=now,
+            labels=attempt.task.labels,
+            by=attempt.lease.worker_id,
+        )
         await run.accounting.read()  # its share is a part of what is left after the answer that asks for it
         # Not later than its caller's own deadline: a store that fails the caller then fails the sub-agent as well.
         deadlines = [moment for moment in (new.deadline, attempt.task.deadline) if moment is not None]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
+from holdfast.cli.options import read_labels
 from holdfast.cli.times import read_moment
 from holdfast.model.errors import InvalidValue
 from holdfast.model.queries import TaskFilter
@@ -69,6 +70,10 @@ class Filters:
     name: Annotated[str | None, _option("--name", "-n", help="Of this task or agent.")] = None
     agent_id: Annotated[str | None, _option("--agent", help="With this agent id.")] = None
     key: Annotated[str | None, _option("--key", help="Submitted under this key.")] = None
+    labels: Annotated[
+        list[str] | None,
+        _option("--label", "-l", metavar="NAME=VALUE", help="With this label; may be repeated, the rarest first."),
+    ] = None
     parent_id: Annotated[str | None, _option("--parent", help="Children of this task.")] = None
     owner: Annotated[str | None, _option("--worker", help="Held by this worker.")] = None
     text: Annotated[str | None, _option("--text", "-t", help="With this in name, key or input.")] = None
@@ -92,6 +97,7 @@ class Filters:
             parent_id=None if self.parent_id is None else await service.task_id(self.parent_id),
             owner=None if self.owner is None else await service.worker_id(self.owner),
             text=self.text,
+            labels=read_labels(self.labels) or {},
             created_after=None if self.since is None else read_moment(self.since, now, what="--since"),
             created_before=None if self.until is None else read_moment(self.until, now, what="--until"),
         )

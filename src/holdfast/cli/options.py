@@ -9,6 +9,7 @@ import typer
 
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue
+from holdfast.model.labels import check_labels
 from holdfast.model.task import HANDOVER
 
 T = TypeVar("T", str | None, list[str] | None)
@@ -101,6 +102,13 @@ TaskIds: TypeAlias = Annotated[
     typer.Argument(metavar="TASK", help="Ids, or a few characters of each.", show_default=False),
 ]
 
+Labels: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", "-l", metavar="NAME=VALUE", help="A label, to find it by; may be repeated.", show_default=False
+    ),
+]
+
 Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=10_000, help="How many to list at most.")]
 
 AsText: TypeAlias = Annotated[
@@ -117,6 +125,22 @@ Claim: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+
+
+def read_labels(given: Sequence[str] | None) -> dict[str, str] | None:
+    """Read ``--label tenant=acme --label kind=nightly``."""
+    if not given:
+        return None
+    labels: dict[str, str] = {}
+    for one in given:
+        name, separator, value = one.partition("=")
+        if not separator:
+            raise InvalidValue(f"--label {one!r} has no value; write NAME=VALUE, as --label tenant=acme")
+        if name in labels:
+            raise InvalidValue(f"--label {name} is given twice; a label has one value")
+        labels[name] = value
+    check_labels(labels)
+    return labels
 
 
 def checked_claims(claim: list[str] | None) -> list[str]:

@@ -34,7 +34,7 @@ def goal_of(task: Task, state: AgentState | None = None) -> str:
 
 def line_of(task: Task) -> Form:
     """Return a task as a list shows it."""
-    return {
+    line: Form = {
         "task_id": task.id,
         "name": task.name,
         "agent_id": task.agent_id,
@@ -46,6 +46,7 @@ def line_of(task: Task) -> Form:
         "updated_at": moment(task.updated_at),
         "uri": uri_of(task),
     }
+    return line | {"labels": dict(task.labels)} if task.labels else line
 
 
 def state_form(task: Task, state: AgentState | None) -> Form:

@@ -26,6 +26,7 @@ history.py          Compacting a conversation: drop the oldest messages so that 
 ids.py              Identifiers: UUID version 7, so that ids made later sort later and inserts stay at one end of an
                     index
 json_object.py      Read JSON objects field by field; reject a missing, wrong or unknown field with the path to it
+labels.py           Labels: short names with a value, by which people find tasks again
 limits.py           How large and how deep a stored value may be, and the errors for values beyond that
 line_search.py      A search for lines in a stream, with limits: grep for a model
 machine.py          The table of a state machine that a user declares: its states, the moves it allows, and its diagram

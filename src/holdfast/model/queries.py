@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from holdfast.model.approval import Approval
 from holdfast.model.checks import check_moment
 from holdfast.model.effect import Effect
+from holdfast.model.labels import check_labels
 from holdfast.model.records import Account, Checkpoint, PatchRecord, Reservation
 from holdfast.model.step import Step
 from holdfast.model.task import Task
@@ -48,12 +49,15 @@ class TaskFilter:
     """A task that has not ended never matches."""
     text: str | None = None
     """Found, ignoring case, in the name, agent, key or input."""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """It has all of these. The first one leads: an index has its tasks by age, so put the rarest first."""
 
     def __post_init__(self) -> None:
-        """Refuse a time without a zone."""
+        """Refuse a time without a zone, and labels that no task can have."""
         check_moment("created_after", self.created_after)
         check_moment("created_before", self.created_before)
         check_moment("ended_before", self.ended_before)
+        check_labels(self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from holdfast.model.checks import check_amounts, check_integer, check_member, check_moment, check_name, check_text
 from holdfast.model.ids import new_id
+from holdfast.model.labels import check_labels
 from holdfast.model.transitions import TaskState
 
 JsonValue: TypeAlias = Any
@@ -97,6 +98,8 @@ class Task:
     """The form of the keys in its journal: 0 before its first claim, then the form of the worker that claimed it."""
     resting: bool = False
     """It only waits, although it keeps its worker: it has no slot there, and a death of that worker does not count."""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Names with values, by which it is found again. Its children have them, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ class NewTask:
     """Only a fork begins in a later round: it shares the earlier ones."""
     result: JsonValue = None
     error: JsonValue = None
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Reject names that a store could not hold."""
@@ -142,6 +146,8 @@ class NewTask:
         check_integer("round", self.round, lowest=1, highest=MAX_ROUND)
         check_member("task state", self.state, TaskState)
         check_text("parent id", self.parent_id)
+        if self.labels:
+            check_labels(self.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ def task_form(task: Task) -> Form:
         "queue": task.queue,
         "priority": task.priority,
         "key": task.key,
+        "labels": dict(task.labels),
         "user_input": plain_input(task.user_input),
         "result": plain(task.result),
         "error": task.error,

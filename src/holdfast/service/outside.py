@@ -61,6 +61,7 @@ class QueueTerms:
     delay: float = 0.0
     deadline: float | None = None
     """Seconds from now."""
+    labels: Mapping[str, str] | None = None
 
 
 class OutsideAgent:
@@ -99,6 +100,7 @@ class OutsideAgent:
             key=terms.key,
             delay=terms.delay,
             deadline=deadline,
+            labels=terms.labels,
         )
 
     async def submit(
@@ -125,6 +127,7 @@ class OutsideAgent:
             priority=terms.priority or None,
             deadline=terms.deadline,
             delay=terms.delay or None,
+            labels=terms.labels,
             by=self._by,
         )
         return handle.id

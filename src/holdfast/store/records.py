@@ -140,6 +140,7 @@ class Records:
         version: int,
         key_form: int,
         resting: int,
+        labels: Any,
     ) -> Task:
         """Make a Task, of the view ``shown_tasks``."""
         moment = self._moment
@@ -176,6 +177,8 @@ class Records:
             version=version,
             key_form=key_form,
             resting=bool(resting),
+            # An object where the database has JSON, bytes where it has none, and nothing without labels.
+            labels={} if labels is None else parse(labels) if isinstance(labels, bytes) else dict(labels),
         )
 
     def transition(

@@ -26,7 +26,9 @@ from holdfast.store.base import StateStore
 from holdfast.store.ownership import check_kept, check_new, name_set_by_store
 from holdfast.store.task_store import TaskStep
 
-_SET_BY_CALLER = frozenset({"name", "agent_id", "user_input", "queue", "priority", "key", "deadline", "schedule"})
+_SET_BY_CALLER = frozenset(
+    {"name", "agent_id", "user_input", "queue", "priority", "key", "deadline", "schedule", "labels"}
+)
 _PAGE = 500
 
 

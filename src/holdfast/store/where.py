@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.model.queries import TaskFilter
+
 
 class Where:
     """Conditions that must all hold, with their values."""
@@ -30,3 +32,13 @@ class Where:
     def __str__(self) -> str:
         """Return the clause."""
         return f"WHERE {' AND '.join(self._conditions)}" if self._conditions else ""
+
+
+def leading_label(where: TaskFilter) -> tuple[str, str] | None:
+    """Return the label whose index a listing goes through; None where another index has fewer tasks, or without labels.
+
+    One parent, key or worker has few tasks, a label may have a million.
+    """
+    if where.parent_id is None and where.key is None and where.owner is None and where.resting is not True:
+        return next(iter(where.labels.items()), None)
+    return None

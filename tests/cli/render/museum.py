@@ -85,7 +85,7 @@ async def _settle(hold: Holdfast) -> dict[str, str]:
         "completed": await hold.submit("greet", "you", queue="mines"),
         "failed": await hold.submit("fail", queue="mines"),
         "escape": await hold.submit("greet", ESCAPE),
-        "keyed": await hold.submit("greet", "ann", key="greet-ann"),
+        "keyed": await hold.submit("greet", "ann", key="greet-ann", labels={"tenant": "acme", "kind": "x=y"}),
     }
     ids = {name: handle.id for name, handle in submitted.items()}
     async with hold.worker(queues=["default", "mines"], lease=600):

@@ -31,6 +31,9 @@ def names(museum: Museum, *options: str) -> list[str]:
         (["--agent", "by-hand"], {"review"}),
         (["--key", "greet-ann"], {"keyed"}),
         (["--key", "greet-ann", "--state", "failed"], set()),
+        (["--label", "tenant=acme"], {"keyed"}),
+        (["-l", "kind=x=y", "-l", "tenant=acme", "--state", "ended"], {"keyed"}),
+        (["--label", "tenant=acme", "--label", "kind=x"], set()),
         (["--text", "FULL"], {"agent", "fork"}),
         (["--text", "ann"], {"keyed"}),
         (["--queue", "mines"], {"completed", "failed"}),
@@ -56,6 +59,9 @@ def test_by_parent_and_by_worker(museum: Museum) -> None:
         (["--state", "faild"], "--state 'faild' is not a state; did you mean failed?"),
         (["--state", "xyz"], "choose from pending, "),
         (["--since", "yesterday"], "--since is 'yesterday'; write 2h, 3d or a date such as "),
+        (["--label", "tenant"], "--label 'tenant' has no value; write NAME=VALUE"),
+        (["-l", "tenant=a", "-l", "tenant=b"], "--label tenant is given twice"),
+        (["--label", "tenant="], "the label 'tenant' is empty"),
         (["--after", "nonsense"], "nonsense"),
         (["--limit", "0"], "--limit"),
     ],
@@ -64,6 +70,12 @@ def test_a_mistake_is_exit_code_2(museum: Museum, options: list[str], words: str
     answer = holdfast("list", *options, url=museum.url)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert words in answer.stderr
+
+
+def test_labels_are_shown(museum: Museum) -> None:
+    shown = json.loads(printed("show", museum.ids["keyed"], "--json", url=museum.url))
+    assert shown["task"]["labels"] == {"tenant": "acme", "kind": "x=y"}
+    assert "kind=x=y, tenant=acme" in printed("show", museum.ids["keyed"], url=museum.url)
 
 
 def test_pages_hold_every_task_once(museum: Museum) -> None:

@@ -16,7 +16,7 @@ from holdfast.store import outage
 from holdfast.testing.skipping_clock import SkippingClock
 from tests.proof.program_fuzz.grammar import Case
 from tests.proof.program_fuzz.interpreter import TABLE, Interpreter
-from tests.proof.program_fuzz.judge import Evidence, judge
+from tests.proof.program_fuzz.judge import LABELS, Evidence, judge
 from tests.proof.program_fuzz.lives import Life, Line, Traffic
 from tests.proof.program_fuzz.office import PRUNED_AFTER, Office
 from tests.proof.program_fuzz.records import Records
@@ -110,7 +110,7 @@ class Scene:
             self.office = Office(self.case, self.records, hold, self.store, OUTSIDE_LEASE)
             if self.case.store != "json":
                 await hold.transaction(create_table)
-            self.office.root = (await hold.submit("main")).id
+            self.office.root = (await hold.submit("main", labels=LABELS)).id
             lives = [await self._begin()]
             try:
                 async with asyncio.timeout(self._hangs_after):

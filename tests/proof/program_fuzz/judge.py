@@ -18,6 +18,9 @@ from tests.proof.program_fuzz.outside import label_of, node_of
 
 Line = dict[str, Any]
 
+LABELS = {"program": "fuzz"}
+"""Of the root."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -44,6 +47,13 @@ def judge(evidence: Evidence) -> Iterator[str]:
         return  # how a task ended is not known: it was pruned before it could be looked at
     for rule in RULES:
         yield from rule(evidence)
+
+
+def _labels(evidence: Evidence) -> Iterator[str]:
+    """Whatever comes from the program has its labels: children, sub-agents, forks, and what begins again."""
+    for task in evidence.tasks.values():
+        if task.labels != LABELS:
+            yield f"task {task.name} has the labels {task.labels}"
 
 
 def _no_odd_ends(evidence: Evidence) -> Iterator[str]:
@@ -330,6 +340,7 @@ def _pruned(evidence: Evidence) -> Iterator[str]:
 
 RULES = (
     _no_odd_ends,
+    _labels,
     _once,
     _returned,
     _rows,

@@ -15,6 +15,7 @@ import pytest
 from holdfast import LeaseLost
 from holdfast.agent import first_messages
 from holdfast.agent import run as agent_run
+from holdfast.engine.attempt import context
 from holdfast.engine.attempt.attempt import Attempt
 from holdfast.engine.attempt.journal import Journal
 from holdfast.engine.attempt.scope import Scope
@@ -164,6 +165,13 @@ async def test_a_failure_is_shrunk_and_can_be_repeated(run: Run, monkeypatch: py
     assert [node.id for node in smallest.body.walk()] in (["n0", "pay", "stumble"], ["n0", "pay"]), told
     assert smallest.faults == ()
     assert (await run.one(smallest)).wrong  # type: ignore[attr-defined]
+
+
+async def test_a_child_without_the_labels_of_its_parent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = Node("child", "child", {"keyed": True, "many": 1, "claimable": False}, (LOOK,))
+    assert await run(child) == ()
+    monkeypatch.setattr(context, "merged_labels", lambda _, own: own or {})
+    assert "task child-child has the labels {}" in " ".join(await run(child))
 
 
 async def test_charges_and_patches_that_count_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,8 @@ _TASK_VARIANTS: list[dict[str, Any]] = [
     {"parent_id": "t1"},
     {"parent_id": "t2", "user_input": {"a": 1}},
     {"round": 2},
+    {"labels": {"tenant": "acme"}},
+    {"labels": {"tenant": "acme", "kind": "nightly"}, "parent_id": "t3"},
 ]
 _TIME_VARIANTS: list[tuple[float | None, float | None]] = [
     (None, None),
@@ -446,5 +448,10 @@ def filters(now: datetime) -> SearchStrategy[TaskFilter]:
             TaskFilter(ended_before=now - timedelta(seconds=5)),
             TaskFilter(text="DEPLOY", states=frozenset(TERMINAL)),
             TaskFilter(text="k1"),
+            TaskFilter(labels={"tenant": "acme"}),
+            TaskFilter(
+                labels={"kind": "nightly", "tenant": "acme"}, states=frozenset({TaskState.PENDING, TaskState.WAITING})
+            ),
+            TaskFilter(labels={"tenant": "acme"}, parent_id="t3"),
         ]
     )

@@ -14,7 +14,7 @@ import typer
 from holdfast.cli.endpoint import Watch, end, print_unreachable
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.logs import print_problems
-from holdfast.cli.options import AsJson, OtherUrl
+from holdfast.cli.options import AsJson, Labels, OtherUrl, read_labels
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
@@ -51,6 +51,7 @@ async def run(
     text: Input = None,
     key: Key = None,
     deadline: Deadline = None,
+    label: Labels = None,
     after: After = None,
     state: State = None,
     plan: Plan = None,
@@ -88,7 +89,7 @@ async def run(
     It is 6 if the task's model was never reached: the command stops within seconds, and the task is kept as it is.
     """
     print_problems()
-    start = read_start(state, plan, fact, artifact)
+    start, labels = read_start(state, plan, fact, artifact), read_labels(label)
     chosen = _chosen(words or [], args, text, existing, database_url, start=start)
     service = chosen if isinstance(chosen, Service) else chosen.service
     held_for = current_settings()["worker.lease"] if lease is None else read_seconds(lease, what="--lease")
@@ -101,7 +102,13 @@ async def run(
         else:
             is_new = not await service.has_key(chosen.bound.definition.name, key)
             # Workers that are alive must not be faster than this process.
-            options = {"key": key, "deadline": over_in, "delay": HEAD_START if is_new else None, **start}
+            options = {
+                "key": key,
+                "deadline": over_in,
+                "labels": labels,
+                "delay": HEAD_START if is_new else None,
+                **start,
+            }
             handle = await submit_chosen(chosen, after=after, **options)
         before = await service.overview(handle.id)
         has_ended = before.task.state.is_terminal

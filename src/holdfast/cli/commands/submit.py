@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import Handle
-from holdfast.cli.options import AsJson, OtherUrl
+from holdfast.cli.options import AsJson, Labels, OtherUrl, read_labels
 from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
 from holdfast.cli.store_session import command, command_line, with_store
 from holdfast.cli.tasks import (
@@ -45,6 +45,7 @@ async def submit(
         str | None,
         typer.Option(metavar="SPAN", help="It does not begin before: seconds, or 10m, 2h.", show_default=False),
     ] = None,
+    label: Labels = None,
     after: After = None,
     state: State = None,
     plan: Plan = None,
@@ -76,6 +77,7 @@ async def submit(
         "queue": queue,
         "deadline": None if deadline is None else read_seconds(deadline, what="--deadline"),
         "delay": None if delay is None else read_seconds(delay, what="--delay"),
+        "labels": read_labels(label),
         **(start := read_start(state, plan, fact, artifact)),
     }
     chosen = choose(words, args, text, database_url, goal=goal_of(start))

@@ -117,6 +117,7 @@ def _facts(seen: Overview) -> RenderableType:
         ("deadline", local_with_age(task.deadline, now)),
         ("queue", f"{task.queue}, priority {task.priority}" if task.priority else task.queue),
         ("key", task.key or ""),
+        ("labels", ", ".join(f"{name}={value}" for name, value in sorted(task.labels.items()))),
         ("attempts", _attempts(seen)),
         ("lease", _lease(seen)),
         ("parent", short(task.parent_id) if task.parent_id else ""),

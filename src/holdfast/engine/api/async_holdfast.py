@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -290,6 +290,7 @@ class AsyncHoldfast(Managing):
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
+        labels: Mapping[str, str] | None = None,
         agent_id: str | None = None,
         after: Handle[Any] | str | None = None,
         state: AgentState | None = None,
@@ -301,8 +302,9 @@ class AsyncHoldfast(Managing):
         """Store a task and return its handle at once; a worker in any process runs it.
 
         The same ``key`` again with the same arguments returns the same task; with other arguments it is a KeyConflict.
-        ``deadline`` is a moment, or a time from now; before ``delay`` has passed, no worker claims the task. ``after``
-        is for agents: a task that has ended, whose state and conversation this one continues.
+        ``deadline`` is a moment, or a time from now; before ``delay`` has passed, no worker claims the task.
+        ``labels`` are names with values, by which listings find it: ``{"tenant": "acme"}``. Children have them, too.
+        ``after`` is for agents: a task that has ended, whose state and conversation this one continues.
 
         ``state``, ``plan``, ``facts`` and ``artifacts`` are for agents, too: what the AgentState holds from the
         beginning. They count as arguments, so the same ``key`` with other ones is a KeyConflict. Constraints and budget
@@ -324,6 +326,7 @@ class AsyncHoldfast(Managing):
             priority=priority,
             deadline=deadline,
             delay=delay,
+            labels=labels,
             agent_id=agent_id,
         )
 

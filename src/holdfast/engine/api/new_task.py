@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -70,6 +70,7 @@ def new_task(
     deadline: float | timedelta | datetime | None = None,
     delay: float | timedelta | None = None,
     agent_id: str | None = None,
+    labels: Mapping[str, str] | None = None,
     by: str = "submit",
 ) -> tuple[NewTask, TaskDefinition[..., Any] | None]:
     """Return the task to store, and its definition if this process has it.
@@ -114,6 +115,7 @@ def new_task(
         deadline=None if limit is None else moment_of(limit, now),
         budget=limits_with_start(definition, user_input) if definition else {},
         actor=by,
+        labels={} if labels is None else labels,
     )
     return new, definition
 

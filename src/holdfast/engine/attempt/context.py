@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -58,6 +58,7 @@ from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import HoldfastError, InvalidValue
+from holdfast.model.labels import merged_labels
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import FLAT_KEYS, JsonValue, NewTask, Task
@@ -527,11 +528,13 @@ class Context:
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
+        labels: Mapping[str, str] | None = None,
         **unknown: Any,
     ) -> Coroutine[Any, Any, Child[Any]]:
         """Submit a child task, once, and return a handle: ``await child.result()`` waits for it.
 
-        ``key`` is the name of this submission within this task; concurrent branches each need one.
+        ``key`` is the name of this submission within this task; concurrent branches each need one. The child has the
+        labels of this task; of two with the same name, that of ``labels`` counts.
         """
         refuse_for_task("ctx.submit", task, unknown, ChildOptions.__annotations__)
         attempt = self._attempt
@@ -544,6 +547,7 @@ class Context:
             priority=priority,
             deadline=deadline,
             delay=delay,
+            labels=merged_labels(attempt.task.labels, labels),
             by=attempt.lease.worker_id,
         )
         place = self.place()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -39,6 +39,7 @@ async def offer(
     key: str | None = None,
     delay: float = 0.0,
     deadline: datetime | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Task:
     """Store a task for whichever agent claims it; return it. The same key with the same goal is the same task.
 
@@ -64,6 +65,7 @@ async def offer(
         available_at=now + timedelta(seconds=delay) if delay else None,
         deadline=deadline,
         actor=by,
+        labels={} if labels is None else labels,
     )
     [answer] = await store.submit([new])
     if answer.conflict:

@@ -72,6 +72,9 @@ class InspectionTools:
         text: Annotated[
             str | None, Field(description="Only tasks with this text in name, agent, key or input.")
         ] = None,
+        labels: Annotated[
+            dict[str, str] | None, Field(description="Only tasks with all of these labels: {'tenant': 'acme'}.")
+        ] = None,
         limit: Annotated[int, Field(ge=1, le=50, description="How many at most.")] = 20,
         cursor: Annotated[str | None, Field(description="'next_cursor' of the page before.")] = None,
     ) -> dict[str, Any]:
@@ -81,7 +84,11 @@ class InspectionTools:
         on the last page.
         """
         where = TaskFilter(
-            states=None if state is None else frozenset({TaskState(state)}), queue=queue, agent_id=agent_id, text=text
+            states=None if state is None else frozenset({TaskState(state)}),
+            queue=queue,
+            agent_id=agent_id,
+            text=text,
+            labels=labels or {},
         )
         while True:
             page = await self._service.tasks(where, limit=limit, after=cursor)

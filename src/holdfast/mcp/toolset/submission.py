@@ -60,6 +60,10 @@ class SubmissionTools:
             str | None,
             Field(description="Idempotency key: the same key with the same input is the same task, however often."),
         ] = None,
+        labels: Annotated[
+            dict[str, str] | None,
+            Field(description="Names with values, by which list_tasks finds it: {'tenant': 'acme'}."),
+        ] = None,
         agent_id: Annotated[
             str | None,
             Field(description="Only without name: a name to find it by, part of its URI; any agent may claim it."),
@@ -85,7 +89,9 @@ class SubmissionTools:
         task's id and URI (and your lease with take=true); it does not wait: wait_for_task has the result. Pass a key if
         you might call it twice; "created" false means that the task was there already. "why" says what it waits for.
         """
-        terms = QueueTerms(queue=queue, priority=priority, key=key, delay=delay_seconds, deadline=deadline_seconds)
+        terms = QueueTerms(
+            queue=queue, priority=priority, key=key, delay=delay_seconds, deadline=deadline_seconds, labels=labels
+        )
         if name is not None:
             if take or details is not None:
                 raise InvalidValue("take and details are for tasks without a name; leave them, or the name, out")

@@ -150,6 +150,7 @@ def lone_task(task: NewTask) -> tuple[object, ...] | None:
         _search(_names(task), task.user_input, body),
         task.actor,
         task.key,
+        _to_json(dict(task.labels)).decode() if task.labels else None,
     )
 
 
@@ -356,6 +357,7 @@ def _new_task(task: NewTask, payloads: Payloads) -> Document:
     document = _fields(task, "user_input", "result", "error", "budget")
     document.update(
         budget=dict(task.budget) or None,
+        labels=dict(task.labels) or None,
         input=payloads.add(body),
         input_digest=digest(body),
         search=_search(_names(task), task.user_input, body),

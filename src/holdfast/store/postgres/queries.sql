@@ -24,9 +24,10 @@ WITH begun AS MATERIALIZED (
 ), stored AS (
     INSERT INTO {schema}.tasks (
         id, name, agent_id, state, updated_at, queue, priority, key, available_at, deadline, schedule, parent_id,
-        ready, rank)
+        ready, rank, labels)
     SELECT $2, $3, $4, 'pending', moment, $5, $6, $15, a.available_at, $8, $9, $10,
-           {schema}.readiness('pending', NULL, a.available_at, 0, moment), {schema}.rank_of(a.available_at, $6)
+           {schema}.readiness('pending', NULL, a.available_at, 0, moment), {schema}.rank_of(a.available_at, $6),
+           $16::jsonb
     FROM begun, LATERAL (SELECT coalesce($7, moment) AS available_at) AS a
     WHERE $15::text IS NULL OR EXISTS (SELECT FROM keyed)
     RETURNING id
@@ -144,7 +145,7 @@ SELECT t.id, t.name, t.agent_id, 'null'::bytea AS user_input, t.state, o.result,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels
 FROM {schema}.tasks t
 JOIN {schema}.inputs i ON i.task_id = t.id
 LEFT JOIN {schema}.outcomes o ON o.task_id = t.id

@@ -7,8 +7,8 @@
 
 -- name: insert_task
 INSERT INTO tasks (id, name, agent_id, queue, priority, key, schedule, parent_id, input_digest, search, state,
-                   ready, rank, available_at, deadline, created_at, updated_at, finished_at, round)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17, ?18)
+                   ready, rank, available_at, deadline, created_at, updated_at, finished_at, round, labels)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17, ?18, ?19)
 
 -- name: insert_input
 -- With the last position that was given out: later events are those above it.
@@ -431,7 +431,7 @@ SELECT t.id, t.name, t.agent_id, CAST('null' AS BLOB) AS user_input, t.state, o.
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels
 FROM tasks t
 LEFT JOIN outcomes o ON o.task_id = t.id
 WHERE t.id = ?

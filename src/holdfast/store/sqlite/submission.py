@@ -8,7 +8,7 @@ from holdfast.model.canonical import canonical, digest
 from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, search_text
 from holdfast.model.transitions import TaskState
-from holdfast.store.records import Row
+from holdfast.store.records import Row, payload_or_none
 from holdfast.store.sqlite.database import MANY, Database
 from holdfast.store.sqlite.lifecycle import EVENT, wake, write_outcome
 from holdfast.store.sqlite.reader import Reader
@@ -99,6 +99,7 @@ def _row(tx: WriteTransaction, task: NewTask, user_input: bytes) -> Row:
         tx.now,
         tx.now if state.is_terminal else None,
         task.round,
+        payload_or_none(dict(task.labels) or None),
     )
 
 

@@ -33,6 +33,7 @@ fidelity.py            Fidelity: stored values are returned exactly as they were
 hints.py               Hints that something changed
 history.py             History: every move of a task, first to last
 journal.py             The journal: steps, patches, checkpoints, and everything a worker needs to continue
+labels.py              Labels: stored with the task, and every listing filters by them
 lease.py               Leases: one for each worker, renewed by its heartbeat, and final when it ends
 memory.py              Memory: facts, stored only if their subject is unchanged, listed, searched and forgotten
 moves.py               Moves: every pair of states, checked against the one table of allowed moves
@@ -84,6 +85,7 @@ from holdfast.testing.contract.journal import (
     PatchesContract,
     StepsContract,
 )
+from holdfast.testing.contract.labels import LabelsContract
 from holdfast.testing.contract.lease import LeaseContract
 from holdfast.testing.contract.memory import MemoryContract
 from holdfast.testing.contract.moves import MovesContract
@@ -125,6 +127,7 @@ class StoreContract(
     CheckpointsContract,
     LoadContract,
     QueriesContract,
+    LabelsContract,
     QueuesContract,
     QueuedContract,
     IdsContract,

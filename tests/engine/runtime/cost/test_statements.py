@@ -107,6 +107,25 @@ async def test_a_lone_step_is_one_statement_on_postgresql(postgres_url: str) -> 
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+async def test_labels_cost_no_statement(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Neither the submission nor the end: triggers write them, within its own statements."""
+    url = f"sqlite:///{tmp_path}/cost.db" if backend == "sqlite" else request.getfixturevalue("postgres_url")
+    hold = Holdfast(url)
+    _, empty = define(hold)
+    submitted, worked = [], []
+    async with hold:
+        await cost_of(hold, [await hold.submit(empty)], 1)  # the first one of a process also looks at the file
+        for labels in (None, {"tenant": "acme"}):
+            async with statements_of(hold) as counted:
+                handle = await hold.submit(empty, labels=labels)
+                submitted.append({what: number for what, number in counted.items() if what != "--"})  # a trigger's
+            cost = await cost_of(hold, [handle], 1)
+            worked.append({what: cost[what] for what in ("INSERT", "UPDATE", "DELETE", "commit_batch", "commit_plain")})
+    assert submitted[0] == submitted[1]
+    assert worked[0] == worked[1]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 async def test_many_tasks_share_transactions(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     url = f"sqlite:///{tmp_path}/cost.db" if backend == "sqlite" else request.getfixturevalue("postgres_url")
     hold = Holdfast(url)

@@ -75,6 +75,7 @@ def _fits(row: TaskRow, where: TaskFilter) -> bool:
         and (where.created_before is None or task.created_at < where.created_before)
         and (where.ended_before is None or (task.finished_at is not None and task.finished_at < where.ended_before))
         and (where.text is None or where.text.casefold() in row.search)
+        and where.labels.items() <= task.labels.items()
     )
 
 

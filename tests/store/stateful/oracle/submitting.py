@@ -41,6 +41,7 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
         parent_id=new.parent_id,
         round=new.round,
         revision=1,
+        labels=new.labels,
     )
     claimable = new.state in {TaskState.PENDING, TaskState.REVIEW} and available_at <= now
     tables.tasks[new.id] = TaskRow(

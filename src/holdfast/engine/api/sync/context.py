@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import wraps
@@ -319,12 +319,21 @@ class SyncContext:
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
+        labels: Mapping[str, str] | None = None,
         **unknown: Any,
     ) -> SyncChild[Any]:
         """See Context."""
         child = self._wait(
             self._context.submit(
-                task, *args, key=key, queue=queue, priority=priority, deadline=deadline, delay=delay, **unknown
+                task,
+                *args,
+                key=key,
+                queue=queue,
+                priority=priority,
+                deadline=deadline,
+                delay=delay,
+                labels=labels,
+                **unknown,
             )
         )
         return SyncChild(self, child)

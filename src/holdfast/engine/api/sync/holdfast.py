@@ -9,7 +9,7 @@ the caller waits. Threads share it. Blocks may be nested, and the last block to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from types import TracebackType
@@ -153,6 +153,7 @@ class SyncHoldfast:
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
+        labels: Mapping[str, str] | None = None,
         agent_id: str | None = None,
         after: SyncHandle[Any] | str | None = None,
         state: AgentState | None = None,
@@ -171,6 +172,7 @@ class SyncHoldfast:
                 priority=priority,
                 deadline=deadline,
                 delay=delay,
+                labels=labels,
                 agent_id=agent_id,
                 after=None if after is None else _plain(after),
                 state=state,

@@ -151,6 +151,7 @@ def _new_task(services: Services, loaded: Loaded, request: ForkRequest) -> NewTa
         actor=f"fork of {origin.id}",
         state=TaskState.WAITING,
         round=origin.round,
+        labels=origin.labels,
     )
 
 
