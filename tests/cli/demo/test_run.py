@@ -19,6 +19,7 @@ from holdfast.cli.demo.ledger import What, read
 from holdfast.model.approval import ApprovalState
 from holdfast.model.transitions import TaskState
 from tests.cli.demo.support import COMMAND, PATIENCE, environment
+from tests.forked import run_holdfast
 from tests.postgres_server import PostgresServer
 
 ONCE = {"backup_database", "migrate_schema", "apply_changes", "switch_traffic"}
@@ -147,7 +148,7 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(
 ) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()
-    answer = demo(tmp_path, *options)
+    answer = run_holdfast("demo", *options, folder=tmp_path, environment=environment(tmp_path), timeout=PATIENCE)
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert words in answer.stderr
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "mine.txt"]

@@ -49,7 +49,10 @@ def check_nothing_is_left(folder: Path, workers: list[psutil.Process]) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.full)],
+)
 def test_a_signal_in_the_middle(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with running(tmp_path) as (process, workers):
         process.send_signal(number)

@@ -125,6 +125,11 @@ class Life:
         """Whether it was silent for too long, by no fault of ours: the machine stood still."""
         return bool(self.said("was silent for longer than its lease"))
 
+    @property
+    def starved(self) -> bool:
+        """Whether it came to no end because its lease ran out again and again: the machine is slower than the lease."""
+        return self.lost_its_lease and bool(self.said("Timeout ("))
+
     async def until(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for a condition; fail at once if the process ends, with what it said."""
 

@@ -18,7 +18,7 @@ from holdfast.testing.ledger import Entry, Ledger
 from holdfast.testing.snapshot import all_tasks
 from tests.conftest import SOAK
 from tests.proof.effects.errand import expected_result
-from tests.proof.effects.life import Life, Orders
+from tests.proof.effects.life import LEASE, LONGEST, Life, Orders
 from tests.proof.effects.roads import KINDS, MOST_KILLS, Plan, Stop, deck, make_plans
 from tests.store.postgres.support import break_rule
 
@@ -86,20 +86,27 @@ async def carry_out(plans: Sequence[Plan], url: str, ledger: Ledger, folder: Pat
         trial, dice = Trial(plan), random.Random(f"{seed}/{plan.number}")
 
         async def live(place: str | None) -> int:
-            orders = Orders(
-                url=url,
-                ledger=ledger,
-                log=folder / f"{plan.number}-{len(trial.lives)}.log",
-                number=plan.number,
-                kind=plan.kind,
-                manner=plan.manner,
-                trap=place,
-                has_person=True,
-                keeps_slot=dice.random() < 0.5,
-            )
-            with Life(orders) as life:
-                trial.lives.append(life)
-                return await life.end()
+            keeps_slot = dice.random() < 0.5
+            lease = LEASE
+            while True:
+                orders = Orders(
+                    url=url,
+                    ledger=ledger,
+                    log=folder / f"{plan.number}-{len(trial.lives)}.log",
+                    number=plan.number,
+                    kind=plan.kind,
+                    manner=plan.manner,
+                    trap=place,
+                    has_person=True,
+                    keeps_slot=keeps_slot,
+                    lease=lease,
+                )
+                with Life(orders) as life:
+                    trial.lives.append(life)
+                    code = await life.end()
+                if not life.starved or lease > LONGEST:
+                    return code
+                lease *= 4  # a machine this slow needs longer leases
 
         async with room:
             for stop in plan.stops:
