@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.model.canonical import canonical, digest, parse, write, write_plain
 from holdfast.model.errors import CodecError, InvalidValue
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from tests.everyday import FULL
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 atoms = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text
@@ -18,7 +19,7 @@ json_values = st.recursive(atoms, lambda inner: st.lists(inner) | st.dictionarie
 
 
 @given(json_values)
-@settings(max_examples=200)
+@settings(max_examples=200 if FULL else 100)
 def test_one_value_has_one_spelling(value: object) -> None:
     data = canonical(value)
     assert data == json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -27,7 +28,7 @@ def test_one_value_has_one_spelling(value: object) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers() | text)
-@settings(max_examples=300)
+@settings(max_examples=300 if FULL else 100)
 def test_the_fast_writer_agrees_with_the_standard_library(value: object) -> None:
     assert write_plain([value], DEFAULT_LIMITS) == write([value])
 

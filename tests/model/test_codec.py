@@ -24,6 +24,7 @@ from holdfast.model.errors import CodecError
 from holdfast.model.limits import Limits
 from holdfast.model.restore import restore
 from holdfast.model.task import JsonValue
+from tests.everyday import FULL
 
 
 class Color(Enum):
@@ -124,7 +125,7 @@ def shape(value: JsonValue) -> object:
 
 
 @given(values)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if FULL else 100, deadline=None)
 def test_untyped_values_come_back_exactly(value: object) -> None:
     data = encode(value, as_type=Any)
     assert shape(decode(data)) == shape(value)

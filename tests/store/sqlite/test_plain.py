@@ -33,6 +33,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import commit as committing
 from holdfast.store.sqlite import plain
 from holdfast.testing.snapshot import snapshot
+from tests.everyday import FULL
 
 TASKS = ("plain", "other", "child", "sibling", "asks", "reserves", "reviewed", "parent", "late")
 """One of each kind the short way must tell apart."""
@@ -67,7 +68,7 @@ commits = st.lists(
 
 @given(commits)
 @example([("plain", 1, 0, [], None), ("plain", -1, 0, [], None)])  # the second would pass, had it come first
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 50, deadline=None)
 def test_the_short_way_is_the_general_way(drawn: list[tuple[str, int, int, list[Operation], Move | None]]) -> None:
     assert asyncio.run(_outcome(drawn, plain.split_batch)) == asyncio.run(_outcome(drawn, _nothing_fits))
 
