@@ -49,7 +49,7 @@ from holdfast.model.operations import (
 )
 from holdfast.model.queries import TaskFilter
 from holdfast.model.size import check_commit_size, check_submission_size
-from holdfast.model.task import JsonValue, NewTask, rank
+from holdfast.model.task import MAX_PRIORITY, JsonValue, NewTask, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim
 
@@ -86,7 +86,8 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             raise InvalidValue(f"only the worker that holds a task can say {type(op).__name__} of it; use Held")
         case ReopenChild(child_id=child_id) if isinstance(commit.guard, Expect):
             raise InvalidValue(f"only the worker that holds the parent can begin child {child_id} again; use Held")
-        case ReopenChild(user_input=user_input):
+        case ReopenChild(user_input=user_input, available_at=available_at):
+            _check_any_rank(available_at)
             if user_input is not SAME_INPUT:
                 check_payload("user_input", user_input)
         case OpenApproval(approval) if approval.task_id != commit.task_id:
@@ -157,6 +158,7 @@ def _check_move(task_id: str, move: Move) -> None:
         )
     if move.waits:
         _check_waits(task_id, move.waits)
+    _check_any_rank(move.available_at)
 
 
 def _check_waits(task_id: str, waits: Sequence[Wait]) -> None:
@@ -190,6 +192,20 @@ def _check_rank(available_at: datetime, priority: int) -> None:
         raise InvalidValue(
             f"available_at is {available_at} with priority {priority}, which ranks it outside of the years 1 to 9999; "
             "choose another time, or no priority"
+        ) from error
+
+
+def _check_any_rank(available_at: datetime | None) -> None:
+    """Refuse a time that some priority ranks outside of all time: that of the task is not known at the door."""
+    if available_at is None:
+        return
+    try:
+        rank(available_at, MAX_PRIORITY)
+        rank(available_at, -MAX_PRIORITY)
+    except OverflowError as error:
+        raise InvalidValue(
+            f"available_at is {available_at}, which some priorities rank outside of the years 1 to 9999; choose a time "
+            "that is not so far away"
         ) from error
 
 

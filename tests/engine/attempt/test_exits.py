@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -110,6 +111,64 @@ async def test_code_that_cancels_its_own_asyncio_task_has_failed(quick: Holdfast
             with pytest.raises(TaskFailed, match="CancelledError"):
                 await ended(await quick.submit(task))
     assert len(runs) == len(set(runs)) == 2
+
+
+async def test_code_that_something_else_cancels_again_and_again_is_poison(
+    quick: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A callback of a library cancels the asyncio task. Without a count that would be repeated for ever."""
+    runs = 0
+
+    @quick.task
+    async def work(ctx: Context) -> None:
+        nonlocal runs
+        runs += 1
+        await ctx.step("before", asyncio.sleep, 0)
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await asyncio.sleep(3600)
+
+    @quick.task
+    async def other(ctx: Context) -> int:
+        return await ctx.step("one", lambda: 1)
+
+    async with quick.worker(concurrency=2):
+        handle = await quick.submit(work)
+        with pytest.raises(TaskFailed, match="was cancelled by something else than Holdfast"):
+            await ended(handle)
+        assert await ended(await quick.submit(other)) == 1
+    assert runs == 3
+    assert caplog.text.count("was cancelled by something else than Holdfast") == 3
+    assert [step.state for step in (await steps_of(quick, handle)).values() if step.kind == "step"] == [
+        StepState.COMPLETED
+    ]
+
+
+async def test_a_program_that_ends_counts_against_no_task(tmp_path: Path) -> None:
+    """asyncio.run cancels every asyncio task when the program is interrupted."""
+    hold = Holdfast(f"sqlite:///{tmp_path / 'agents.db'}")
+    begun = asyncio.Event()
+
+    @hold.task
+    async def work(_ctx: Context) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    async def program() -> None:
+        async with hold, hold.worker():
+            await hold.submit(work)
+            await asyncio.sleep(3600)
+
+    before = asyncio.all_tasks()
+    running = asyncio.create_task(program())
+    await begun.wait()
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    await asyncio.wait([running])
+    async with hold:
+        [left] = (await hold.store.find()).items
+        assert await hold.store.steps(left.id) == []
 
 
 async def test_the_code_can_handle_a_step_that_exited(quick: Holdfast) -> None:

@@ -90,6 +90,7 @@ class Attempt:
         "time_limit",
         "under_way",
         "undoing",
+        "was_cancelled",
     )
 
     def __init__(
@@ -115,6 +116,8 @@ class Attempt:
         """When the task is to be tried again; set when this attempt puts it back."""
         self.over = False
         """The attempt writes nothing any more: it was suspended, ended or fenced."""
+        self.was_cancelled = False
+        """Its asyncio task was cancelled by something else than Holdfast."""
         self.leaving = False
         """Its outcome is known: it needs no slot, and its ``ctx`` cannot be used any more."""
         self.stopping: Stop | None = None
@@ -168,7 +171,8 @@ class Attempt:
                     await (outcome.record_poison(self) if self.is_poison else self._perform_and_record())
             except asyncio.CancelledError:
                 if self.stopping is None and not self.over:
-                    raise  # the program cancels the worker itself
+                    self.was_cancelled = True
+                    raise  # the program cancels the worker itself, or this asyncio task
                 _forget_cancellation()
             if not self.over and self.stopping is not None:
                 await outcome.record_stop(self, self.stopping)

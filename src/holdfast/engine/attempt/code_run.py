@@ -37,6 +37,10 @@ from holdfast.model.transitions import TaskState
 
 T = TypeVar("T")
 
+CANCELLED_BY_OTHERS = (
+    "its asyncio task was cancelled by something else than Holdfast, such as a library that its code uses"
+)
+
 
 class Runner(HeldTask, Protocol):
     """The attempt that runs the code."""
@@ -181,9 +185,16 @@ class CodeRun:
 
     def _ignored_stop(self) -> Step:
         """Return the line of the journal for code that caught the signal that stops it, and continued."""
-        attempt, where = self._attempt, self.abandoned_at or ""
+        where = self.abandoned_at or ""
         message = f"its code caught the signal that stops it, and continued. {log.WHAT_TO_CHANGE}"
-        failure = Failure(type_name="IgnoredStop", message=message, where=where)
+        return self._wrong_stop(Failure(type_name="IgnoredStop", message=message, where=where))
+
+    def cancelled_by_others(self) -> Step:
+        """Return the line of the journal for code whose asyncio task was cancelled by something else than Holdfast."""
+        return self._wrong_stop(Failure(type_name="Cancelled", message=CANCELLED_BY_OTHERS))
+
+    def _wrong_stop(self, failure: Failure) -> Step:
+        attempt = self._attempt
         key = f"{RESERVED}{IGNORED_STOP}:{attempt.task.fence}"
         return journal_line(attempt, key, IGNORED_STOP, state=StepState.FAILED, error=canonical(failure.to_json()))
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.engine.api.definition import is_async
+from holdfast.engine.attempt.code_run import CANCELLED_BY_OTHERS
 from holdfast.engine.attempt.context import Context, ContextOwner
 from holdfast.engine.attempt.endings import cancelled, handed_back, paused, too_late, unreadable, work_done
 from holdfast.engine.attempt.journal import ATTEMPT, RESERVED, VERIFY, ended_by, reopened
@@ -306,13 +307,20 @@ async def record_poison(attempt: Ending) -> None:
     """Fail a task without running it: its code ignored too many stops."""
     stops = attempt.journal.ignored_stops()
     last = Failure.from_json(parse(stops[-1].error or b"null"))
+    if last.message == CANCELLED_BY_OTHERS:
+        message = (
+            f"{len(stops)} of its attempts were ended by other code, the last time because {CANCELLED_BY_OTHERS}; "
+            "change that, then resume the task"
+        )
+    else:
+        message = (
+            f"its code caught the signal that stops it, and continued, {len(stops)} times"
+            f"{f', the last time at {last.where}' if last.where else ''}. {log.WHAT_TO_CHANGE}; then resume the task"
+        )
     failure = Failure(
         type_name="Poison",
         type_names=("Poison",),
-        message=(
-            f"its code caught the signal that stops it, and continued, {len(stops)} times"
-            f"{f', the last time at {last.where}' if last.where else ''}. {log.WHAT_TO_CHANGE}; then resume the task"
-        ),
+        message=message,
         reason="poison",
         where=last.where,
     )

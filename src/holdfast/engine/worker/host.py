@@ -17,6 +17,8 @@ from typing import Any
 
 from holdfast.engine.api.definition import TaskDefinition
 from holdfast.engine.attempt.attempt import Attempt
+from holdfast.engine.attempt.code_run import CANCELLED_BY_OTHERS
+from holdfast.engine.attempt.endings import handed_back
 from holdfast.engine.attempt.exits import CodeTask
 from holdfast.engine.attempt.stop_reasons import Cancelled
 from holdfast.engine.runtime import log
@@ -25,8 +27,10 @@ from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.worker.lease import LeaseClock
 from holdfast.engine.worker.liveness import PROCESS, this_process
 from holdfast.engine.worker.slots import Slots
-from holdfast.engine.worker.strays import Strays
+from holdfast.engine.worker.strays import Strays, write_last
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreReplaced, WorkerDead
+from holdfast.model.operations import Release, WriteStep
+from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claimed, NewWorker
 from holdfast.settings import DEFAULT_RESIDENTS
 from holdfast.store.background import Loop
@@ -151,17 +155,26 @@ class Host:
             del self.attempts[task_id]
             del self._running[task_id]
         if running.cancelled():
-            if not attempt.over and attempt.stopping is None:
-                log.logger.error(
-                    "task %s: its asyncio task was cancelled by something else than Holdfast; it starts again after a "
-                    "while",
-                    task_id,
-                    extra={"task_id": task_id},
-                )
+            if attempt.was_cancelled and not any(beating.cancelling() for beating in self._beating):
+                log.logger.error("task %s: %s", task_id, CANCELLED_BY_OTHERS, extra={"task_id": task_id})
+                self.services.start(self._count_cancel(attempt))
         elif (error := running.exception()) is not None:
             # The store refused a write of the engine. The task stays leased until this worker adopts it again.
             log.logger.error("task %s: cannot go on", task_id, exc_info=error, extra={"task_id": task_id})
         self.slots.leave(attempt)
+
+    async def _count_cancel(self, attempt: Attempt) -> None:
+        """Record that something else cancelled the attempt, and hand the task back. Three such ends are poison.
+
+        A program that ends cancels all of its asyncio tasks, the heartbeat too; that counts against no task.
+        """
+        task = attempt.task
+        line = WriteStep(attempt.code_run.cancelled_by_others())
+        is_running = task.state is TaskState.RUNNING
+        end = handed_back("handed back: something else cancelled its asyncio task") if is_running else Release()
+        operations = (end,) if attempt.undoing is not None else (line, end)
+        # Behind the Commits that the attempt has sent: what they say must not be lost.
+        await write_last(self.services.committer.put, task.id, attempt.lease.worker_id, task.fence, operations)
 
     # The heartbeat
 

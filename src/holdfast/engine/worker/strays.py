@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 from holdfast.engine.attempt.endings import unreadable
 from holdfast.engine.runtime import log
-from holdfast.model.commit import Commit, Held, Refusal
+from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import Conflict, InvalidValue, RowDamaged
+from holdfast.model.operations import Operation
 from holdfast.model.worker import Claimed, Lease
 from holdfast.store.base import StateStore
 
@@ -45,15 +46,29 @@ class Strays:
         if lease.task_id in self._aside:
             return
         log.unreadable(lease.task_id, error)
-        number = 1
         try:
-            for _ in range(2):  # the first answer tells how many Commits there were under this lease
-                guard = Held(lease.owner, lease.fence, number)
-                commit = Commit(task_id=lease.task_id, guard=guard, operations=(unreadable(error),), actor=lease.owner)
-                [verdict] = await self._store.commit([commit])
-                if verdict.refusal is not Refusal.OUT_OF_ORDER and not verdict.duplicate:
-                    return
-                number = verdict.sequence + 1
+            await write_last(self._put, lease.task_id, lease.owner, lease.fence, (unreadable(error),))
         except RowDamaged as damage:
             self._aside.add(lease.task_id)
             log.set_aside(lease.task_id, str(damage))
+
+    async def _put(self, commit: Commit) -> Verdict:
+        [verdict] = await self._store.commit([commit])
+        return verdict
+
+
+async def write_last(
+    put: Callable[[Commit], Awaitable[Verdict]],
+    task_id: str,
+    owner: str,
+    fence: int,
+    operations: tuple[Operation, ...],
+) -> None:
+    """Write these under a lease that no attempt uses any more. It is not known how many Commits there were before."""
+    number = 1
+    for _ in range(2):  # the first answer tells
+        commit = Commit(task_id=task_id, guard=Held(owner, fence, number), operations=operations, actor=owner)
+        verdict = await put(commit)
+        if verdict.refusal is not Refusal.OUT_OF_ORDER and not verdict.duplicate:
+            return
+        number = verdict.sequence + 1

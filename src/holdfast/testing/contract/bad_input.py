@@ -50,6 +50,12 @@ UNSENDABLE: dict[str, tuple[Any, ...]] = {
     "a payload that is no JSON": (Emit(channel="c", payload=object()),),
     "an input that is no JSON": (SubmitChild(NewTask(name="n", user_input={1: 2})),),
     "a limit that is no number": (SetLimits(account="a", limits={"tokens": float("nan")}),),  # type: ignore[dict-item]
+    "a time that a high priority ranks before all time": (
+        Move(to=TaskState.PENDING, reason="again", available_at=datetime(1, 1, 2, tzinfo=UTC)),
+    ),
+    "a time that a low priority ranks after all time": (
+        Move(to=TaskState.PENDING, reason="again", available_at=datetime(9999, 12, 31, tzinfo=UTC)),
+    ),
     "a limit below nothing": (SetLimits(account="a", limits={"tokens": -5}),),
     "an amount below nothing": (Reserve(account="a", step_key="s", amounts={"tokens": -5}),),
     "an approval decided before it was asked": (OpenApproval(DECIDED),),
