@@ -39,12 +39,24 @@ async def test_it_prints_the_id(url: str) -> None:
 
 
 def test_json_is_one_object(url: str) -> None:
-    answer = submit(url, "greet", "--args", '["you"]', "--queue", "elsewhere", "--label", "tenant=acme", "--json")
+    answer = submit(
+        url,
+        "greet",
+        "--args",
+        '["you"]',
+        "--queue",
+        "elsewhere",
+        "--label",
+        "tenant=acme",
+        "--at",
+        "2099-12-01T07:00:00+01:00",
+        "--json",
+    )
     assert answer.stderr == ""
     told = json.loads(answer.stdout)
     assert (told["name"], told["queue"], told["state"]) == ("greet", "elsewhere", "pending")
     assert (told["user_input"], told["result"], told["fence"]) == (["you"], None, 0)
-    assert told["labels"] == {"tenant": "acme"}
+    assert (told["labels"], told["available_at"]) == ({"tenant": "acme"}, "2099-12-01T06:00:00+00:00")
 
 
 def test_wait_prints_the_result(url: str) -> None:

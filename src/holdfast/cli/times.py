@@ -76,6 +76,17 @@ def read_seconds(text: str, *, what: str) -> float:
     return read_span(text, what=what).total_seconds()
 
 
+def read_time(text: str, *, what: str) -> datetime:
+    """Read a moment that the user plans: in ISO form, with its zone, because the store may stand in another one."""
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValue(f"{what} is {text!r}; write a moment such as 2026-12-01T07:00:00+01:00") from None
+    if given.utcoffset() is None:
+        raise InvalidValue(f"{what} is {text!r}, which has no time zone; add it, as in {text}+01:00 or {text}Z")
+    return given
+
+
 def _with_units(compact: str) -> float | None:
     parts = _PART.findall(compact)
     if not parts or _PART.sub("", compact).strip():

@@ -24,7 +24,7 @@ from holdfast.cli.tasks import (
     submit_chosen,
 )
 from holdfast.cli.terminal import print_json, print_message
-from holdfast.cli.times import read_seconds
+from holdfast.cli.times import read_seconds, read_time
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import DeadlineExceeded, InvalidValue, TaskCancelled, TaskFailed
 from holdfast.service.forms import task_form
@@ -44,6 +44,14 @@ async def submit(
     delay: Annotated[
         str | None,
         typer.Option(metavar="SPAN", help="It does not begin before: seconds, or 10m, 2h.", show_default=False),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="It does not begin before this moment, with its zone: 2026-12-01T07:00:00+01:00.",
+            show_default=False,
+        ),
     ] = None,
     label: Labels = None,
     after: After = None,
@@ -77,6 +85,7 @@ async def submit(
         "queue": queue,
         "deadline": None if deadline is None else read_seconds(deadline, what="--deadline"),
         "delay": None if delay is None else read_seconds(delay, what="--delay"),
+        "at": None if at is None else read_time(at, what="--at"),
         "labels": read_labels(label),
         **(start := read_start(state, plan, fact, artifact)),
     }

@@ -290,6 +290,7 @@ class AsyncHoldfast(Managing):
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
+        at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
         agent_id: str | None = None,
         after: Handle[Any] | str | None = None,
@@ -302,7 +303,8 @@ class AsyncHoldfast(Managing):
         """Store a task and return its handle at once; a worker in any process runs it.
 
         The same ``key`` again with the same arguments returns the same task; with other arguments it is a KeyConflict.
-        ``deadline`` is a moment, or a time from now; before ``delay`` has passed, no worker claims the task.
+        ``deadline`` is a moment, or a time from now. No worker claims the task before ``delay`` has passed, or before
+        the moment ``at``.
         ``labels`` are names with values, by which listings find it: ``{"tenant": "acme"}``. Children have them, too.
         ``after`` is for agents: a task that has ended, whose state and conversation this one continues.
 
@@ -326,6 +328,7 @@ class AsyncHoldfast(Managing):
             priority=priority,
             deadline=deadline,
             delay=delay,
+            at=at,
             labels=labels,
             agent_id=agent_id,
         )

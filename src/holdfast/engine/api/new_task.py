@@ -11,7 +11,7 @@ from holdfast.engine.api.definition import Bound, Definitions, TaskDefinition
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.start import Start, as_state, limits_with_start, link_artifacts, starting
 from holdfast.engine.runtime.services import Services
-from holdfast.model.checks import check_queue
+from holdfast.model.checks import check_moment, check_queue
 from holdfast.model.deadline import as_seconds, moment_of
 from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
 from holdfast.model.ids import new_id
@@ -69,6 +69,7 @@ def new_task(
     priority: int | None = None,
     deadline: float | timedelta | datetime | None = None,
     delay: float | timedelta | None = None,
+    at: datetime | None = None,
     agent_id: str | None = None,
     labels: Mapping[str, str] | None = None,
     by: str = "submit",
@@ -111,13 +112,23 @@ def new_task(
         queue=check_queue(queue) if queue else (definition.queue if definition else DEFAULT_QUEUE),
         priority=priority if priority is not None else (definition.priority if definition else 0),
         key=key,
-        available_at=None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay")),
+        available_at=start_of(delay, at, now),
         deadline=None if limit is None else moment_of(limit, now),
         budget=limits_with_start(definition, user_input) if definition else {},
         actor=by,
         labels={} if labels is None else labels,
     )
     return new, definition
+
+
+def start_of(delay: float | timedelta | None, at: datetime | None, now: datetime) -> datetime | None:
+    """Return before which time a task is not claimed; None for one that can be claimed at once."""
+    if at is None:
+        return None if delay is None else now + timedelta(seconds=as_seconds(delay, what="the delay"))
+    if delay is not None:
+        raise InvalidValue("delay= and at= both say when the task begins; give one of them")
+    check_moment("at", at)
+    return at if at > now else None
 
 
 def is_same_input(definitions: Definitions, stored: Task, new: NewTask) -> bool:

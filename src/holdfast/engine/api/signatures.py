@@ -122,6 +122,7 @@ class ChildOptions(TypedDict, total=False):
     priority: int | None
     deadline: float | timedelta | datetime | None
     delay: float | timedelta | None
+    at: datetime | None
     labels: Mapping[str, str] | None
 
 

@@ -528,6 +528,7 @@ class Context:
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
+        at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
         **unknown: Any,
     ) -> Coroutine[Any, Any, Child[Any]]:
@@ -547,6 +548,7 @@ class Context:
             priority=priority,
             deadline=deadline,
             delay=delay,
+            at=at,
             labels=merged_labels(attempt.task.labels, labels),
             by=attempt.lease.worker_id,
         )

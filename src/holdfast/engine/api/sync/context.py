@@ -319,6 +319,7 @@ class SyncContext:
         priority: int | None = None,
         deadline: float | timedelta | datetime | None = None,
         delay: float | timedelta | None = None,
+        at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
         **unknown: Any,
     ) -> SyncChild[Any]:
@@ -332,6 +333,7 @@ class SyncContext:
                 priority=priority,
                 deadline=deadline,
                 delay=delay,
+                at=at,
                 labels=labels,
                 **unknown,
             )
