@@ -59,7 +59,9 @@ def test_names_say_what_a_thing_does() -> None:
     found = []
     for file in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            name = node.name if isinstance(node, named) else node.id if isinstance(node, ast.Name) else ""
+            if not isinstance(node, (*named, ast.Name)):
+                continue
+            name = node.id if isinstance(node, ast.Name) else node.name
             is_read = isinstance(node, named) and (name.startswith("test_") or "src" in file.parts)
             if NAMES.search(name.lower()) and (is_read or ("src" in file.parts and name.isupper())):
                 found.append(f"{file.relative_to(ROOT)}:{node.lineno}: {name}")
