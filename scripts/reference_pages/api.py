@@ -16,6 +16,8 @@ import holdfast
 from holdfast.model import errors
 from scripts.reference_pages.markdown import GENERATED, anchor, as_markdown, fenced
 
+PENDING = re.compile(r"Pending\[(.*)\]", re.DOTALL)
+
 WIDTH = 100
 """A longer signature gets one line per argument."""
 
@@ -221,10 +223,13 @@ def _signature(name: str, function: Any, *, bound: bool = False) -> list[str]:  
     if bound and given and given[0].name in {"self", "cls"}:
         given = given[1:]
     arguments = list(_arguments(given))
-    asynchronous = "async " if inspect.iscoroutinefunction(function) else ""
-    returned = (
-        "" if signature.return_annotation in {inspect.Signature.empty, "None", None} else signature.return_annotation
-    )
+    returned = signature.return_annotation
+    pending = PENDING.fullmatch(str(returned))  # the verbs of a store return something to be awaited, as ``async`` does
+    if pending is not None:
+        returned = pending[1]
+    asynchronous = "async " if pending or inspect.iscoroutinefunction(function) else ""
+    if returned in {inspect.Signature.empty, "None", None}:
+        returned = ""
     arrow = f" -> {_annotation(returned)}" if returned else ""
     short = f"{asynchronous}{name}({', '.join(arguments)}){arrow}"
     if len(short) <= WIDTH:

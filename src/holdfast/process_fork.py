@@ -40,17 +40,22 @@ _no_fork = threading.RLock()
 """Held by a thread while it forks, or while no other thread may fork."""
 _locks: set[LockFile] = set()
 _observers: WeakSet[ForkObserver] = WeakSet()
+_owners: WeakSet[Owner] = WeakSet()
 
 
 class Owner:
     """The process that opened something."""
 
-    __slots__ = ("_process", "_what")
+    __slots__ = ("__weakref__", "_process", "_what", "pid")
 
     def __init__(self, what: str) -> None:
         """Make this process the owner of ``what``, a name for messages."""
         self._what = what
         self._process = _current()
+        self.pid: int | None = self._process.pid
+        """The id of the owner; None in a forked child. Compared with ``os.getpid()`` it saves the call of ``check``
+        where that is called very often."""
+        _owners.add(self)
 
     @property
     def is_other(self) -> bool:
@@ -145,6 +150,8 @@ def _begin_child() -> None:
     while _locks:
         with suppress(OSError):
             blank(_locks.pop().descriptor)
+    for owner in list(_owners):
+        owner.pid = None
     for observer in list(_observers):
         observer.release_in_child()
 

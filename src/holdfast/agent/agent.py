@@ -119,7 +119,7 @@ class Agent:
         )
         self.checkpoints = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
         self.observe = checked_function("observe", observe)
-        self.model_retry = _but_no_refusals(check_retry(model_retry) or MODEL_RETRY)
+        self.model_retry = _but_no_refusals(MODEL_RETRY if model_retry is None else check_retry(model_retry))
         # A call that waited this long for its endpoint must not wait as long again in each attempt of the task.
         self._final = (ModelUnreachable,) if model_retry is None else ()
         self.model_timeout = as_seconds(model_timeout, what="model_timeout")
@@ -203,7 +203,7 @@ class Agent:
             name=self.name,
             queue=queue,
             priority=priority,
-            retry=_but_no_refusals(check_retry(retry) or Retry(), self._final),
+            retry=_but_no_refusals(Retry() if retry is None else check_retry(retry), self._final),
             deadline=deadline,
             limits={str(meter): limit for meter, limit in self.budget.limits().items()},
             companions=[tool.agent.task_definition() for tool in self.tools.values() if isinstance(tool, SubAgent)],

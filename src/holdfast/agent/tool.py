@@ -86,7 +86,8 @@ class Tool:
             approval=None,
         ) or Terms(effect=EffectClass(declared))
         self.effect = self.terms.effect
-        policy = check_retry(retry) or (ONE_TRY if self.effect is EffectClass.ONCE else THREE_TRIES)
+        usual = ONE_TRY if self.effect is EffectClass.ONCE else THREE_TRIES
+        policy = usual if retry is None else check_retry(retry)
         self.retry = replace(policy, give_up_on=(*policy.give_up_on, ToolError))
         self.timeout = (
             DEFAULT_TIMEOUT if timeout is None else as_seconds(timeout, what=f"the timeout of tool {self.name!r}")

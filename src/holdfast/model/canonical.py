@@ -38,7 +38,8 @@ def canonical(value: JsonValue, *, limits: Limits = DEFAULT_LIMITS, name: str = 
     if data is None:
         check_json(value, limits, name)
         data = write(value)
-    limits.check_size(len(data), name)
+    if len(data) > limits.max_bytes:
+        limits.check_size(len(data), name)
     return data
 
 
@@ -53,7 +54,8 @@ def parse(data: bytes, *, limits: Limits = DEFAULT_LIMITS, name: str = "data", w
 
     ``wrapping`` outer levels are the envelope and do not count against the depth.
     """
-    limits.check_size(len(data), name)
+    if len(data) > limits.max_bytes:
+        limits.check_size(len(data), name)
     value = _read(data, limits, name)
     depth = limits.max_depth + wrapping
     # Every level opens with a bracket: with few brackets, the value cannot be too deep.

@@ -49,7 +49,8 @@ def encode(
     else:
         flat = flatten(value, limits, name)
         data = _write_envelope(flat)
-    limits.check_size(len(data), name)
+    if len(data) > limits.max_bytes:
+        limits.check_size(len(data), name)
     if flat is not None and flat.types and as_type is not UNCHECKED:
         _check_comes_back(flat, decode(data, as_type, limits=limits, name=name), limits, name)
     return data

@@ -25,7 +25,7 @@ from holdfast.model.errors import (
 from holdfast.model.ids import new_id
 from holdfast.model.operations import Move, Operation, ReopenChild, WriteOutcome, WriteStep
 from holdfast.model.remarks import redact_operations
-from holdfast.model.task import Submitted
+from holdfast.model.task import Submitted, Task
 from holdfast.model.transitions import TaskState, illegal_move_message, is_legal
 
 _ONLY_FOR_THE_HOLDER = (Move, WriteOutcome, WriteStep)
@@ -67,6 +67,8 @@ class Commit:
     guard: Held | Expect
     operations: tuple[Operation, ...]
     actor: str = "worker"
+    known_size: int | None = field(default=None, init=False, repr=False, compare=False)
+    """The bytes of its payloads, once size.py has counted them."""
 
     def __post_init__(self) -> None:
         """Redact credentials: every error, reason and note passes here."""
@@ -76,6 +78,11 @@ class Commit:
     def move(self) -> Move | None:
         """The one Move among the operations, if there is one."""
         return next((op for op in self.operations if isinstance(op, Move)), None)
+
+
+def under_lease(task: Task, worker_id: str, number: int, operations: tuple[Operation, ...], *, by: str) -> Commit:
+    """Return the Commit with this number under a worker's lease. The store refuses it after the lease has ended."""
+    return Commit(task_id=task.id, guard=Held(worker_id, task.fence, number), operations=operations, actor=by)
 
 
 class Refusal(StrEnum):

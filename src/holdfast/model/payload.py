@@ -22,7 +22,8 @@ def to_json(value: object, as_type: object = Any, *, name: str = "value") -> Jso
     """Return the JSON to store for ``value``; CodecError if it could not be restored exactly."""
     plain = write_plain(value, DEFAULT_LIMITS)
     if plain is not None and not _is_envelope(value):
-        DEFAULT_LIMITS.check_size(len(plain), name)
+        if len(plain) > DEFAULT_LIMITS.max_bytes:
+            DEFAULT_LIMITS.check_size(len(plain), name)
         return value
     return parse(encode(value, as_type=as_type, name=name), wrapping=1)
 

@@ -57,18 +57,26 @@ def batches(
 
 
 def commit_size(commit: Commit) -> int:
-    """Return about how many bytes the payloads of a Commit take."""
-    return sum(map(_operation_size, commit.operations))
+    """Return about how many bytes the payloads of a Commit take. They are counted once: some have to be encoded."""
+    size = commit.known_size
+    if size is None:
+        size = 0
+        for operation in commit.operations:
+            size += _operation_size(operation)
+        object.__setattr__(commit, "known_size", size)
+    return size
 
 
 def task_size(task: NewTask) -> int:
     """Return about how many bytes the payloads of a new task take."""
-    return _value_size(task.user_input) + _value_size(task.result) + _value_size(task.error)
+    return sum(_value_size(value) for value in (task.user_input, task.result, task.error) if value is not None)
 
 
 def check_commit_size(commit: Commit) -> None:
     """Reject a Commit that is too large for a database."""
-    size = commit_size(commit)
+    size = commit.known_size
+    if size is None:
+        size = commit_size(commit)
     if size > LARGEST_BYTES:
         raise InvalidValue(
             f"a Commit of task {commit.task_id} takes {size:,} bytes in {len(commit.operations)} operations, and "
@@ -93,7 +101,7 @@ def _operation_size(op: Operation) -> int:  # noqa: C901, PLR0911 - one case an 
         case WriteEffect(effect):
             return len(effect.arguments) + len(effect.result or b"")
         case Move(result=result, error=error) | WriteOutcome(result=result, error=error):
-            return _value_size(result) + _value_size(error)
+            return (0 if result is None else _value_size(result)) + (0 if error is None else _value_size(error))
         case SubmitChild(task):
             return task_size(task)
         case ReopenChild(user_input=user_input, lines=lines):

@@ -9,10 +9,10 @@ keep_verbs.py); only the arguments are all given. A fifth store is a Backend and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Verdict
@@ -30,6 +30,10 @@ from holdfast.store.transaction import Work
 from holdfast.store.upload import Uploads
 
 T = TypeVar("T")
+
+Pending: TypeAlias = Coroutine[Any, Any, T]
+"""What a verb returns, to be awaited. Its arguments are checked when it is called, and what it does begins when it is
+awaited: so no coroutine of the door stands between its caller and the database."""
 
 
 class Listener(Protocol):

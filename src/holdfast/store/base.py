@@ -16,8 +16,8 @@ Rules that hold for every verb of every store:
 * Time is the store's: the database's clock on PostgreSQL, the machine's elsewhere. Tests pass a ManualClock.
 * Fences are checked under the row's lock: a worker that slept through its lease can change nothing.
 
-What could not mean anything is refused at the door, with InvalidValue: here, once, and so by every store alike. Behind
-the door stands the Backend of a database (backend.py).
+What could not mean anything is refused at the door, with InvalidValue, when the verb is called: here, once, and so by
+every store alike. Behind the door stands the Backend of a database (backend.py).
 
 ``holdfast.testing.contract`` is this page as tests; a fifth store is done when it passes them.
 """
@@ -31,7 +31,7 @@ from typing import Self, TypeVar
 
 from holdfast.model.commit import Verdict
 from holdfast.model.errors import InvalidValue
-from holdfast.store.backend import Backend, Listener
+from holdfast.store.backend import Backend, Listener, Pending
 from holdfast.store.checks import check_timeout
 from holdfast.store.flow_verbs import FlowVerbs
 from holdfast.store.keep_verbs import KeepVerbs
@@ -73,15 +73,13 @@ class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, KeepVerbs, TaskStore):
     """
 
     capabilities: Capabilities
+    outage: Outage
+    """What the log says about times in which this store cannot be used; its users and the store itself report."""
 
     def __init__(self, backend: Backend) -> None:
         """Let this database do what passes the door."""
         self._backend = backend
-
-    @property
-    def outage(self) -> Outage:
-        """What the log says about times in which this store cannot be used; its users and the store itself report."""
-        return self._backend.outage
+        self.outage = backend.outage
 
     async def open(self) -> Self:
         """Connect, check the schema and migrate where this store migrates by itself. Opening twice is refused."""
@@ -96,9 +94,9 @@ class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, KeepVerbs, TaskStore):
         """Listen for hints until the block ends."""
         return self._backend.listen()
 
-    async def now(self) -> datetime:
+    def now(self) -> Pending[datetime]:
         """Return the time this store goes by."""
-        return await self._backend.now()
+        return self._backend.now()
 
     def check_place(self) -> None:
         """Raise StoreReplaced if another store stands at the path than the one that is open. Any thread may ask.

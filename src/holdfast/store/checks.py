@@ -9,6 +9,7 @@ from enum import Enum
 from holdfast.model.approval import DECISIONS, ApprovalState
 from holdfast.model.canonical import canonical
 from holdfast.model.checks import (
+    MAX_NAME_LENGTH,
     check_amounts,
     check_integer,
     check_key,
@@ -60,8 +61,10 @@ HIGHEST = (1 << 31) - 1
 def check_commits(commits: Sequence[Commit]) -> None:
     """Raise InvalidValue where a Commit could not mean anything, whatever the store holds."""
     for commit in commits:
-        check_name("task id", commit.task_id)
-        check_text("actor", commit.actor)
+        if not _is_plain(commit.task_id):
+            check_name("task id", commit.task_id)
+        if not commit.actor.isascii() or "\0" in commit.actor:
+            check_text("actor", commit.actor)
         if isinstance(commit.guard, Expect):
             check_name("request", commit.guard.request)
         check_commit_size(commit)
@@ -76,6 +79,11 @@ def check_commits(commits: Sequence[Commit]) -> None:
                 _check_operation(commit, op)
         if moves > 1:
             raise InvalidValue(f"a Commit of task {commit.task_id} moves it twice; send one Move a Commit")
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name is short plain ASCII, as ids are. Any other name is checked in full, and may be good."""
+    return isinstance(name, str) and 0 < len(name) < MAX_NAME_LENGTH and name.isascii() and name.isprintable()
 
 
 def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0912, PLR0915 - one case an operation
@@ -149,9 +157,12 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
 
 def _check_move(task_id: str, move: Move) -> None:
     check_text("reason", move.reason)
-    check_text("feedback", move.feedback)
-    check_payload("result", move.result)
-    check_payload("error", move.error)
+    if move.feedback is not None:
+        check_text("feedback", move.feedback)
+    if move.result is not None:
+        canonical(move.result, name="result")
+    if move.error is not None:
+        canonical(move.error, name="error")
     if move.deadline is not None and move.to is not TaskState.PENDING:
         raise InvalidValue(
             f"a Move of task {task_id} to {move.to} has a deadline; only a Move to pending sets a new deadline"
@@ -177,9 +188,9 @@ def check_submission(tasks: Sequence[NewTask]) -> None:
     """Refuse a submission whose payloads cannot be stored, alone or together."""
     check_submission_size(tasks)
     for task in tasks:
-        check_payload("user_input", task.user_input)
-        check_payload("result", task.result)
-        check_payload("error", task.error)
+        for what, value in (("user_input", task.user_input), ("result", task.result), ("error", task.error)):
+            if value is not None:
+                canonical(value, name=what)
         if task.available_at is not None and task.priority:
             _check_rank(task.available_at, task.priority)
 
@@ -245,7 +256,8 @@ def check_sought(what: str, value: str | None, *, optional: bool = False) -> Non
     PostgreSQL refuses a NUL where SQLite finds nothing: without this check each store would answer in its own way.
     """
     if isinstance(value, str):
-        check_text(what, value)
+        if not value.isascii() or "\0" in value:  # an id is plain ASCII, and needs no closer look
+            check_text(what, value)
     elif value is not None or not optional:
         check_string(what, value)
 
@@ -267,7 +279,8 @@ def check_all_sought(what: str, values: Collection[str]) -> None:
 def check_states(states: Collection[Enum] | None, members: type[Enum]) -> None:
     """Refuse what is no state: a store might take it for one that nothing is in."""
     for state in states or ():
-        check_member("a state", state, members)
+        if not isinstance(state, members):
+            check_member("a state", state, members)
 
 
 def check_filter(where: TaskFilter | None) -> None:
@@ -306,6 +319,7 @@ def check_event_key(key: str | None) -> None:
 
 def check_limit(limit: int) -> None:
     """Refuse a page size that makes no sense."""
-    check_integer("limit", limit)
+    if type(limit) is not int:
+        check_integer("limit", limit)
     if not 1 <= limit <= 10_000:  # noqa: PLR2004 - said in the message
         raise InvalidValue(f"limit is {limit}; choose 1 to 10000")

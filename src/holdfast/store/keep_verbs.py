@@ -11,7 +11,7 @@ from holdfast.model.effect import Evidence
 from holdfast.model.memory import Subject
 from holdfast.model.queries import Pruned
 from holdfast.model.records import Artifact, ArtifactLink, MemoryFact
-from holdfast.store.backend import Backend
+from holdfast.store.backend import Backend, Pending
 from holdfast.store.checks import (
     check_age,
     check_all_sought,
@@ -46,23 +46,23 @@ class KeepVerbs:
         async with aclosing(in_pieces(content)) as pieces:
             return await self._backend.put_stream(pieces, media_type)
 
-    async def artifact(self, artifact_id: str) -> Artifact | None:
+    def artifact(self, artifact_id: str) -> Pending[Artifact | None]:
         """Describe an artifact, or None."""
         check_sought("artifact id", artifact_id)
-        return await self._backend.artifact(artifact_id)
+        return self._backend.artifact(artifact_id)
 
-    async def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    def read_artifact(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> Pending[bytes]:
         """Read a range of it without touching the rest. Raises NotFound."""
         check_sought("artifact id", artifact_id)
         check_range(offset, length)
-        return await self._backend.read_artifact(artifact_id, offset, length)
+        return self._backend.read_artifact(artifact_id, offset, length)
 
-    async def artifact_links(self, task_id: str) -> list[ArtifactLink]:
+    def artifact_links(self, task_id: str) -> Pending[list[ArtifactLink]]:
         """Return what the task uses, by artifact id."""
         check_sought("task id", task_id)
-        return await self._backend.artifact_links(task_id)
+        return self._backend.artifact_links(task_id)
 
-    async def remember(self, *facts: MemoryFact, seen: Subject | None = None) -> list[MemoryFact]:
+    def remember(self, *facts: MemoryFact, seen: Subject | None = None) -> Pending[list[MemoryFact]]:
         """Store facts of one subject, or replace them by their ids, all or none; return them with their dates.
 
         With ``seen``, only if the subject was not changed since it was read; raises Conflict otherwise. A fact that has
@@ -70,16 +70,16 @@ class KeepVerbs:
         what follows from what is decided by ``holdfast.model.memory``.
         """
         check_facts(facts, seen)
-        return await self._backend.remember(facts, seen)
+        return self._backend.remember(facts, seen)
 
-    async def fact(self, fact_id: str) -> MemoryFact | None:
+    def fact(self, fact_id: str) -> Pending[MemoryFact | None]:
         """Return one fact, or None."""
         check_sought("fact id", fact_id)
-        return await self._backend.fact(fact_id)
+        return self._backend.fact(fact_id)
 
-    async def subject(
+    def subject(
         self, entity: str, attribute: str, *, other: str | None = None, also: Collection[str] = ()
-    ) -> Subject:
+    ) -> Pending[Subject]:
         """Read a subject to change it: its mark and its live facts, at one moment, oldest first.
 
         ``other`` names the other entity of a relation; ``also`` are ids of facts of the subject that are read as well,
@@ -89,9 +89,9 @@ class KeepVerbs:
         check_sought("attribute", attribute)
         check_sought("other entity", other, optional=True)
         check_all_sought("fact ids", also)
-        return await self._backend.subject(entity, attribute, other, also)
+        return self._backend.subject(entity, attribute, other, also)
 
-    async def recall(
+    def recall(
         self,
         entity: str | None = None,
         attribute: str | None = None,
@@ -101,7 +101,7 @@ class KeepVerbs:
         contested: bool = False,
         after: MemoryFact | None = None,
         limit: int = 100,
-    ) -> list[MemoryFact]:
+    ) -> Pending[list[MemoryFact]]:
         """Return the facts that fit every given part, newest first: by (created_at, id), from ``after`` on.
 
         ``other`` asks for relations that lead there, ``live`` for what is not superseded, ``contested`` for live facts
@@ -111,11 +111,9 @@ class KeepVerbs:
             check_sought(what, value, optional=True)
         check_last_seen(after)
         check_limit(limit)
-        return await self._backend.recall(
-            entity, attribute, other, live=live, contested=contested, after=after, limit=limit
-        )
+        return self._backend.recall(entity, attribute, other, live=live, contested=contested, after=after, limit=limit)
 
-    async def search(self, text: str, *, limit: int = 100) -> list[MemoryFact]:
+    def search(self, text: str, *, limit: int = 100) -> Pending[list[MemoryFact]]:
         """Return live facts that have words of ``text`` in entity, attribute or value, be it as their beginning.
 
         For each word of the text a fact gets a point if one of its words begins with it, and another if one is that
@@ -124,19 +122,19 @@ class KeepVerbs:
         """
         check_string("text", text)
         check_limit(limit)
-        return await self._backend.search(text, limit)
+        return self._backend.search(text, limit)
 
-    async def forget(self, fact_id: str) -> bool:
+    def forget(self, fact_id: str) -> Pending[bool]:
         """Delete a fact; say whether there was one."""
         check_sought("fact id", fact_id)
-        return await self._backend.forget(fact_id)
+        return self._backend.forget(fact_id)
 
-    async def add_evidence(self, evidence: Evidence) -> None:
+    def add_evidence(self, evidence: Evidence) -> Pending[None]:
         """Keep what a fenced worker learned too late. Changes no state."""
         check_evidence(evidence)
-        await self._backend.add_evidence(evidence)
+        return self._backend.add_evidence(evidence)
 
-    async def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pruned:
+    def prune(self, older_than: timedelta, *, limit: int = 1000) -> Pending[Pruned]:
         """Delete tasks that ended longer ago than this, with all their rows, at most ``limit``.
 
         Children go only with their parent, and a tree of tasks only if all of it ended as long ago, nothing is reserved
@@ -146,4 +144,4 @@ class KeepVerbs:
         """
         check_limit(limit)
         check_age(older_than)
-        return await self._backend.prune(older_than, limit)
+        return self._backend.prune(older_than, limit)

@@ -13,7 +13,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Worker
-from holdfast.store.backend import Backend
+from holdfast.store.backend import Backend, Pending
 from holdfast.store.checks import check_all_sought, check_filter, check_limit, check_sought, check_states
 from holdfast.store.idparts import check_part
 
@@ -23,54 +23,54 @@ class ReadVerbs:
 
     _backend: Backend
 
-    async def get(self, task_id: str) -> Task | None:
+    def get(self, task_id: str) -> Pending[Task | None]:
         """Return the task, or None."""
         check_sought("task id", task_id)
-        return await self._backend.get(task_id)
+        return self._backend.get(task_id)
 
-    async def standing(self, task_id: str) -> Task | None:
+    def standing(self, task_id: str) -> Pending[Task | None]:
         """Return the task without its input, or None: ``user_input`` is None, and the rest is as ``get`` returns it.
 
         For those who wait for its end and look after every change. A store that can leave a large input unread should.
         """
         check_sought("task id", task_id)
-        return await self._backend.standing(task_id)
+        return self._backend.standing(task_id)
 
-    async def revisions(self, task_ids: Collection[str]) -> dict[str, int]:
+    def revisions(self, task_ids: Collection[str]) -> Pending[dict[str, int]]:
         """Return the revision of each task, which grows with every change; one that does not exist is absent.
 
         For a caller that watches many: nothing else need be read to see that nothing happened.
         """
         check_all_sought("task ids", task_ids)
-        return await self._backend.revisions(task_ids)
+        return self._backend.revisions(task_ids)
 
-    async def find(
+    def find(
         self,
         where: TaskFilter | None = None,
         *,
         limit: int = 50,
         after: str | None = None,
         newest_first: bool = True,
-    ) -> Page[Task]:
+    ) -> Pending[Page[Task]]:
         """Return one page of tasks; ``after`` is the ``next`` of the page before. Any other cursor is refused."""
         check_filter(where)
         check_limit(limit)
-        return await self._backend.find(where or TaskFilter(), limit, after, newest_first=newest_first)
+        return self._backend.find(where or TaskFilter(), limit, after, newest_first=newest_first)
 
-    async def count(self, where: TaskFilter | None = None) -> dict[TaskState, int]:
+    def count(self, where: TaskFilter | None = None) -> Pending[dict[TaskState, int]]:
         """Count tasks by state; states without any are absent."""
         check_filter(where)
-        return await self._backend.count(where or TaskFilter())
+        return self._backend.count(where or TaskFilter())
 
-    async def summary(self) -> Summary:
+    def summary(self) -> Pending[Summary]:
         """Count everything a person wants to see first."""
-        return await self._backend.summary()
+        return self._backend.summary()
 
-    async def queues(self) -> list[QueueCounts]:
+    def queues(self) -> Pending[list[QueueCounts]]:
         """Count the tasks that have not ended, queue by queue, by name; a queue without any is absent."""
-        return await self._backend.queues()
+        return self._backend.queues()
 
-    async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
+    def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Pending[Page[Task]]:
         """Return one page of pending tasks that no worker holds, in the order in which they will be claimed.
 
         First those that are due, whether or not a sweep has seen it, by rank, then id, as ``claim`` takes them; then
@@ -84,9 +84,9 @@ class ReadVerbs:
         if queue is not None:
             check_name("queue", queue)
         check_limit(limit)
-        return await self._backend.queued(queue, limit, after)
+        return self._backend.queued(queue, limit, after)
 
-    async def ids(self, noun: Noun, part: str, *, limit: int = 10) -> list[str]:
+    def ids(self, noun: Noun, part: str, *, limit: int = 10) -> Pending[list[str]]:
         """Return, sorted, ids that begin with ``part``; if there are none, those whose end is or begins with it.
 
         For people who type a few characters of an id: its beginning tells when it was made, its end is random, and its
@@ -94,45 +94,45 @@ class ReadVerbs:
         """
         check_part(noun, part)
         check_limit(limit)
-        return await self._backend.ids(noun, part, limit)
+        return self._backend.ids(noun, part, limit)
 
-    async def vitals(self, *, thorough: bool = False) -> Vitals:
+    def vitals(self, *, thorough: bool = False) -> Pending[Vitals]:
         """Say how the store is doing. What this user may not see is left out.
 
         ``thorough`` looks through the whole file for damage, where the store is one (SQLite); it takes its time.
         """
-        return await self._backend.vitals(thorough=thorough)
+        return self._backend.vitals(thorough=thorough)
 
-    async def history(self, task_id: str) -> list[Transition]:
+    def history(self, task_id: str) -> Pending[list[Transition]]:
         """Return every move of the task, first to last."""
         check_sought("task id", task_id)
-        return await self._backend.history(task_id)
+        return self._backend.history(task_id)
 
-    async def steps(self, task_id: str) -> list[Step]:
+    def steps(self, task_id: str) -> Pending[list[Step]]:
         """Return the whole journal of all rounds, by position."""
         check_sought("task id", task_id)
-        return await self._backend.steps(task_id)
+        return self._backend.steps(task_id)
 
-    async def step(self, task_id: str, key: str, *, of_round: int) -> Step | None:
+    def step(self, task_id: str, key: str, *, of_round: int) -> Pending[Step | None]:
         """Return the line under one key of the journal, or None. A long journal is not read for it."""
         check_sought("task id", task_id)
         check_sought("step key", key)
         check_integer("of_round", of_round)
-        return await self._backend.step(task_id, key, of_round)
+        return self._backend.step(task_id, key, of_round)
 
-    async def last_steps(self, task_ids: Collection[str]) -> dict[str, Step]:
+    def last_steps(self, task_ids: Collection[str]) -> Pending[dict[str, Step]]:
         """Return the newest line of each task's journal, without its payloads; a task that has none is absent."""
         check_all_sought("task ids", task_ids)
-        return await self._backend.last_steps(task_ids)
+        return self._backend.last_steps(task_ids)
 
-    async def effects(
+    def effects(
         self,
         *,
         task_id: str | None = None,
         effect_id: str | None = None,
         states: Collection[EffectState] | None = None,
         limit: int = 100,
-    ) -> list[Effect]:
+    ) -> Pending[list[Effect]]:
         """Return effects by (task id, effect id): of one task, or across all, such as those that need a human.
 
         An effect id alone finds its effect, whichever task it belongs to.
@@ -141,56 +141,56 @@ class ReadVerbs:
         check_sought("effect id", effect_id, optional=True)
         check_states(states, EffectState)
         check_limit(limit)
-        return await self._backend.effects(task_id, effect_id, states, limit)
+        return self._backend.effects(task_id, effect_id, states, limit)
 
-    async def evidence(self, task_id: str, effect_id: str) -> list[Evidence]:
+    def evidence(self, task_id: str, effect_id: str) -> Pending[list[Evidence]]:
         """Return what fenced workers reported late, oldest first."""
         check_sought("task id", task_id)
         check_sought("effect id", effect_id)
-        return await self._backend.evidence(task_id, effect_id)
+        return self._backend.evidence(task_id, effect_id)
 
-    async def patches(self, task_id: str, *, after: int = 0) -> list[PatchRecord]:
+    def patches(self, task_id: str, *, after: int = 0) -> Pending[list[PatchRecord]]:
         """Return the patches with a version above ``after``, in order."""
         check_sought("task id", task_id)
         check_integer("after", after)
-        return await self._backend.patches(task_id, after)
+        return self._backend.patches(task_id, after)
 
-    async def checkpoints(self, task_id: str) -> list[Checkpoint]:
+    def checkpoints(self, task_id: str) -> Pending[list[Checkpoint]]:
         """Return all checkpoints by number, damaged ones included."""
         check_sought("task id", task_id)
-        return await self._backend.checkpoints(task_id)
+        return self._backend.checkpoints(task_id)
 
-    async def approvals(
+    def approvals(
         self, *, task_id: str | None = None, states: Collection[ApprovalState] | None = None, limit: int = 100
-    ) -> list[Approval]:
+    ) -> Pending[list[Approval]]:
         """Return approvals by id."""
         check_sought("task id", task_id, optional=True)
         check_states(states, ApprovalState)
         check_limit(limit)
-        return await self._backend.approvals(task_id, states, limit)
+        return self._backend.approvals(task_id, states, limit)
 
-    async def approval(self, approval_id: str) -> Approval | None:
+    def approval(self, approval_id: str) -> Pending[Approval | None]:
         """Return one approval, or None."""
         check_sought("approval id", approval_id)
-        return await self._backend.approval(approval_id)
+        return self._backend.approval(approval_id)
 
-    async def accounts(self, account: str) -> list[Account]:
+    def accounts(self, account: str) -> Pending[list[Account]]:
         """Return the meters of a budget account, by meter."""
         check_sought("account", account)
-        return await self._backend.accounts(account)
+        return self._backend.accounts(account)
 
-    async def workers(self) -> list[Worker]:
+    def workers(self) -> Pending[list[Worker]]:
         """Return all workers still kept, by id."""
-        return await self._backend.workers()
+        return self._backend.workers()
 
-    async def events(self, channel: str, *, after: int = 0, limit: int = 100) -> list[Event]:
+    def events(self, channel: str, *, after: int = 0, limit: int = 100) -> Pending[list[Event]]:
         """Return the channel's events with a number above ``after``, in order."""
         check_sought("channel", channel)
         check_integer("after", after)
         check_limit(limit)
-        return await self._backend.events(channel, after, limit)
+        return self._backend.events(channel, after, limit)
 
-    async def position(self, channel: str, *, before_task: str | None = None) -> int:
+    def position(self, channel: str, *, before_task: str | None = None) -> Pending[int]:
         """Return the number of the channel's last event (from before the submission of this task); 0 without any.
 
         It is where a reader starts who wants only what comes later (or what came since the submission). Where all kept
@@ -203,4 +203,4 @@ class ReadVerbs:
         """
         check_sought("channel", channel)
         check_sought("task id", before_task, optional=True)
-        return await self._backend.position(channel, before_task)
+        return self._backend.position(channel, before_task)

@@ -103,12 +103,13 @@ class Transaction(ABC):
 Work = Callable[[Transaction], Awaitable[tuple[T, Commit | None]]]
 """What is done in a transaction: returns its result, and the Commit to be applied with it."""
 
-_CURRENT: ContextVar[Transaction] = ContextVar("holdfast_transaction")
+OPEN_HERE: ContextVar[Transaction] = ContextVar("holdfast_transaction")
+"""The transaction whose function makes the current call."""
 
 
 async def work_in(transaction: Transaction, work: Work[T], timeout: float) -> tuple[T, Commit | None]:
     """Do the work of a transaction that is open, for no longer than its timeout."""
-    inside = _CURRENT.set(transaction)
+    inside = OPEN_HERE.set(transaction)
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -119,7 +120,7 @@ async def work_in(transaction: Transaction, work: Work[T], timeout: float) -> tu
             raise too_long(timeout) from None
         raise
     finally:
-        _CURRENT.reset(inside)
+        OPEN_HERE.reset(inside)
         await transaction.abandon()
     if limit.expired():
         raise too_long(timeout)
@@ -140,7 +141,7 @@ def too_long(timeout: float) -> DeadlineExceeded:
 
 def refuse_inside(what: str) -> None:
     """Raise if the caller is the function of a transaction: it would wait for itself, or believe itself inside."""
-    transaction = _CURRENT.get(None)
+    transaction = OPEN_HERE.get(None)
     if transaction is not None and not transaction.is_over:
         raise InvalidValue(
             f"{what} is no part of the transaction that is open here; inside of it use tx.execute only, and do the "

@@ -10,7 +10,7 @@ from holdfast.model.queries import Loaded
 from holdfast.model.records import Event
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
-from holdfast.store.backend import Backend
+from holdfast.store.backend import Backend, Pending
 from holdfast.store.checks import (
     check_claim,
     check_commits,
@@ -28,7 +28,7 @@ class WorkVerbs:
 
     _backend: Backend
 
-    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+    def submit(self, tasks: Sequence[NewTask]) -> Pending[list[Submitted]]:
         """Store these tasks in one transaction; answer each in order.
 
         A task whose id, or whose (name, key), is already stored is not stored again: with the same name and input it
@@ -36,35 +36,35 @@ class WorkVerbs:
         ``budget`` opens an account under the task's id.
         """
         check_submission(tasks)
-        return await self._backend.submit(tasks)
+        return self._backend.submit(tasks)
 
-    async def register(self, worker: NewWorker) -> Worker:
+    def register(self, worker: NewWorker) -> Pending[Worker]:
         """Enter a fresh incarnation; its lease runs from now. Registering the same id again is answered, not renewed.
 
         Raises WorkerDead where that incarnation is over.
         """
         check_payload("worker details", dict(worker.details))
-        return await self._backend.register(worker)
+        return self._backend.register(worker)
 
-    async def heartbeat(self, worker_id: str) -> Heartbeat:
+    def heartbeat(self, worker_id: str) -> Pending[Heartbeat]:
         """Renew the worker's one lease, which covers all its tasks. Raises WorkerDead: abandon everything."""
         check_sought("worker id", worker_id)
-        return await self._backend.heartbeat(worker_id)
+        return self._backend.heartbeat(worker_id)
 
-    async def drain(self, worker_id: str) -> None:
+    def drain(self, worker_id: str) -> Pending[None]:
         """Let the worker keep its tasks and claim no more. Raises WorkerDead."""
         check_sought("worker id", worker_id)
-        await self._backend.drain(worker_id)
+        return self._backend.drain(worker_id)
 
-    async def retire(self, worker_id: str) -> list[str]:
+    def retire(self, worker_id: str) -> Pending[list[str]]:
         """End the incarnation in good order: its tasks are handed back (no death is counted); returns their ids.
 
         Retiring a dead or unknown worker does nothing.
         """
         check_sought("worker id", worker_id)
-        return await self._backend.retire(worker_id)
+        return self._backend.retire(worker_id)
 
-    async def claim(self, claim: Claim) -> list[Claimed]:
+    def claim(self, claim: Claim) -> Pending[list[Claimed]]:
         """Lease up to ``limit`` ready tasks by rank, then id: pending ones become running, those in review stay so.
 
         Only the named queues and names, without those that are paused; no task that is paused itself, or whose deadline
@@ -75,14 +75,14 @@ class WorkVerbs:
         returns what is still held of that claim.
         """
         check_claim(claim)
-        return await self._backend.claim(claim)
+        return self._backend.claim(claim)
 
-    async def has_suspect(self, claim: Claim) -> bool:
+    def has_suspect(self, claim: Claim) -> Pending[bool]:
         """Say whether this claim could get a suspect: one is ready in its queues, of its names, and not paused."""
         check_claim(claim)
-        return await self._backend.has_suspect(claim)
+        return self._backend.has_suspect(claim)
 
-    async def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Claimed:
+    def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Pending[Claimed]:
         """Lease this very task without moving it. Raises NotFound, LeaseHeld, WorkerDead, and Conflict.
 
         Conflict: it has ended, it is paused (itself, or by its name or queue), or its keys have a form above
@@ -92,14 +92,14 @@ class WorkVerbs:
         check_sought("task id", task_id)
         check_sought("worker id", worker_id)
         check_key_form(key_form)
-        return await self._backend.acquire(task_id, worker_id, key_form)
+        return self._backend.acquire(task_id, worker_id, key_form)
 
-    async def owned(self, worker_id: str) -> list[Lease]:
+    def owned(self, worker_id: str) -> Pending[list[Lease]]:
         """List what the worker holds, by task id: how it finds a claim whose answer was lost."""
         check_sought("worker id", worker_id)
-        return await self._backend.owned(worker_id)
+        return self._backend.owned(worker_id)
 
-    async def sweep(self, limit: int = 100) -> Swept:
+    def sweep(self, limit: int = 100) -> Pending[Swept]:
         """Apply what time alone made true, at most ``limit`` of each kind. Workers call it; there is no reaper.
 
         Dead workers lose their tasks (running -> pending, or failed as poison; review stays; fence + 1), due timers
@@ -107,9 +107,9 @@ class WorkVerbs:
         must undo are woken instead), approvals expire. No worker is declared dead right after the database was away.
         """
         check_limit(limit)
-        return await self._backend.sweep(limit)
+        return self._backend.sweep(limit)
 
-    async def commit(self, commits: Sequence[Commit]) -> list[Verdict]:
+    def commit(self, commits: Sequence[Commit]) -> Pending[list[Verdict]]:
         """Make these Commits durable in one transaction, as if applied one after the other; answer each in order.
 
         What could not mean anything raises InvalidValue at the door, before anything is applied. A refused Commit
@@ -119,9 +119,9 @@ class WorkVerbs:
         waiting for something that is already true moves it on to pending.
         """
         check_commits(commits)
-        return await self._backend.commit(commits)
+        return self._backend.commit(commits)
 
-    async def load(self, task_id: str, *, after: int = 0) -> Loaded:
+    def load(self, task_id: str, *, after: int = 0) -> Pending[Loaded]:
         """Read a task with all a worker needs to go on, in one round trip at one moment. Raises NotFound.
 
         Steps of the current round with a position above ``after``, and steps of earlier rounds that have an effect.
@@ -129,12 +129,12 @@ class WorkVerbs:
         """
         check_sought("task id", task_id)
         check_integer("after", after)
-        return await self._backend.load(task_id, after)
+        return self._backend.load(task_id, after)
 
-    async def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Event:
+    def emit(self, channel: str, payload: JsonValue, *, key: str | None = None, actor: str = "emit") -> Pending[Event]:
         """Append an event and wake the tasks that wait for it. The same key again returns the first event."""
         check_name("channel", channel)
         check_sought("actor", actor)
         check_event_key(key)
         check_payload("payload", payload)
-        return await self._backend.emit(channel, payload, key, actor)
+        return self._backend.emit(channel, payload, key, actor)

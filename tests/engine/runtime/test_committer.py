@@ -476,10 +476,10 @@ async def test_what_was_not_written_rides_again_unless_it_has_gone_on(hold: Hold
         ctx.now(key="first")
         ctx.now(key="second")
         first, second = attempt.outbox._buffered
-        attempt.outbox._buffered = []
+        attempt.outbox.forget_buffered()
         assert isinstance(first, WriteStep)
         attempt.journal.note(replace(first.step, attempts=7))
-        attempt.outbox._put_back([first, second])
+        attempt.outbox._put_back((first, second))
         kept = attempt.outbox._buffered
         return [one.step.key for one in kept if isinstance(one, WriteStep)]
 

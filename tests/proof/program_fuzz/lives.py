@@ -17,6 +17,9 @@ from typing import Any, Self
 import pytest
 
 from holdfast import Holdfast, ReadOnlyStore, StateStore, StoreClosed, StoreReplaced, StoreUnavailable
+from holdfast.store.keep_verbs import KeepVerbs
+from holdfast.store.read_verbs import ReadVerbs
+from holdfast.store.work_verbs import WorkVerbs
 from holdfast.testing.killable import KillableCommitter, KillableWorker, Stage
 from holdfast.testing.skipping_clock import SkippingClock
 from tests.proof.program_fuzz.grammar import Case, Fault
@@ -46,6 +49,7 @@ GATED = frozenset(
     ]
 )
 WRITES = frozenset({"commit", "claim", "heartbeat", "sweep", "acquire", "transact", "add_evidence"})
+VERBS = frozenset(name for group in (WorkVerbs, ReadVerbs, KeepVerbs) for name in vars(group) if name[0] != "_")
 REFUSED = 5
 """Writes that are refused one after the other: while the store can only be read, as in a fail-over of PostgreSQL, and
 while its disk is full."""
@@ -120,7 +124,7 @@ class Line:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
         found = getattr(self._store, name)
-        is_gated = name in GATED or (self.replaced and inspect.iscoroutinefunction(found))
+        is_gated = name in GATED or (self.replaced and (name in VERBS or inspect.iscoroutinefunction(found)))
         return self._gated(name, found) if is_gated else found
 
     @property  # type: ignore[misc]

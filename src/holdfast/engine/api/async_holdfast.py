@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from datetime import datetime, timedelta
+from os import getpid
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
@@ -54,7 +55,7 @@ from holdfast.redaction import without_password
 from holdfast.settings import current_settings, store_options
 from holdfast.store.clock import SystemClock
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.transaction import refuse_inside
+from holdfast.store.transaction import OPEN_HERE, refuse_inside
 from holdfast.store.url import make_store
 
 P = ParamSpec("P")
@@ -183,7 +184,7 @@ class AsyncHoldfast(Managing):
                 await self._opened.aclose()
 
     def _check_process(self) -> None:
-        if self._owner is not None:
+        if self._owner is not None and self._owner.pid != getpid():
             self._owner.check()
 
     def _turns(self, loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
@@ -218,7 +219,8 @@ class AsyncHoldfast(Managing):
     def services(self) -> Services:
         """The open store and the services around it."""
         self._check_process()
-        refuse_inside("hold")
+        if OPEN_HERE.get(None) is not None:
+            refuse_inside("hold")
         if self._loop is not None and running_loop() not in {self._loop, None}:
             raise HoldfastError(
                 "this Holdfast is open in another event loop; from a thread, use asyncio.run_coroutine_threadsafe(..., "

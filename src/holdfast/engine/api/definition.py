@@ -75,7 +75,7 @@ class TaskDefinition(Generic[P, R]):
         self.queue = check_queue(queue)
         check_integer("priority", priority, lowest=-MAX_PRIORITY, highest=MAX_PRIORITY)
         self.priority = priority
-        self.retry = check_retry(retry) or Retry()
+        self.retry = Retry() if retry is None else check_retry(retry)
         self.deadline = None if deadline is None else timedelta(seconds=as_seconds(deadline, what="the deadline"))
         self.agent_id = check_name("agent id", agent_id or self.name)
         self.limits = {**_limits_of(budget), **(limits or {})}
@@ -310,9 +310,9 @@ def _limits_of(budget: Budget | None) -> dict[str, int]:
     return {str(meter): limit for meter, limit in budget.limits().items()}
 
 
-def check_retry(retry: Retry | None) -> Retry | None:
+def check_retry(retry: Retry) -> Retry:
     """Reject a value that is not a Retry, before it is needed."""
-    if retry is not None and not isinstance(retry, Retry):
+    if not isinstance(retry, Retry):
         raise InvalidValue(f"retry is {retry!r}; write retry=Retry(max_attempts={retry!r}), or omit it")
     return retry
 

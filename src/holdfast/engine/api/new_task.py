@@ -36,7 +36,7 @@ async def submit_task(
     """
     store, definitions = services.store, services.definitions
     args, start = as_state(definitions, task, tuple(args), start)
-    given = StatePatch()
+    given: StatePatch | None = None
     if not start.is_empty:
         [task], given = await starting(store, definitions, task, [args], start)
         args = ()
@@ -44,7 +44,8 @@ async def submit_task(
         task, args = await continuing(store, definitions, task, args, after), ()
     new, definition = new_task(definitions, task, args, now=services.time.now(), **options)
     handle = await handle_of(services, new, await services.submitter.put(new), definition)
-    await link_artifacts(store, [handle.id], given, by=new.actor)
+    if given is not None:
+        await link_artifacts(store, [handle.id], given, by=new.actor)
     return handle
 
 

@@ -59,17 +59,17 @@ class Attempt:
 
     __slots__ = (
         "_alarm",
+        "_blocking",
+        "_events",
         "_intents",
         "_runner",
         "_view",
         "again_at",
-        "blocking",
         "code_run",
         "definition",
         "discovery",
         "earlier_children",
         "ending",
-        "events",
         "fatal",
         "fresh",
         "has_company",
@@ -143,9 +143,9 @@ class Attempt:
         self.discovery = Discovery(self)
         self.under_way = StepsUnderWay(self)
         self.code_run = CodeRun(self)
-        self.blocking = BlockingCalls(self)
         self.residence = Residence(self, slots)
-        self.events = EventCursors(self)
+        self._blocking: BlockingCalls | None = None
+        self._events: EventCursors | None = None
         self._intents: Intents | None = None
         self._view: StateView | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -296,8 +296,9 @@ class Attempt:
         """
         if self.task.parent_id is not None or Meter.WALL_TIME_MS in self.definition.limits:
             return True
-        accounts = () if self.loaded is None else self.loaded.accounts
-        return any(line.meter == Meter.WALL_TIME_MS and line.limit is not None for line in accounts)
+        if self.loaded is None:
+            return False
+        return any(line.meter == Meter.WALL_TIME_MS and line.limit is not None for line in self.loaded.accounts)
 
     def _next_code(self) -> Coroutine[Any, Any, Any]:
         """Return the verifier if the task is in review, otherwise the task's function."""
@@ -381,7 +382,8 @@ class Attempt:
     def _interrupt(self) -> None:
         if self.ending or self._runner is None:
             return
-        self.blocking.cancel()
+        if self._blocking is not None:
+            self._blocking.cancel()
         self.code_run.expect_end()
         if self._runner is not current_task():
             self._runner.cancel()
@@ -507,6 +509,20 @@ class Attempt:
             raise
 
     @property
+    def blocking(self) -> BlockingCalls:
+        """The blocking functions of its code: most tasks have none."""
+        if self._blocking is None:
+            self._blocking = BlockingCalls(self)
+        return self._blocking
+
+    @property
+    def events(self) -> EventCursors:
+        """How far the task has read each channel of events: most tasks read none."""
+        if self._events is None:
+            self._events = EventCursors(self.journal)
+        return self._events
+
+    @property
     def view(self) -> StateView:
         """The AgentState as the task's code sees it. An agent keeps its own."""
         if self._view is None:
@@ -525,7 +541,7 @@ class Attempt:
         ``asyncio.run(ctx.step(...))``, which is about to start a loop of its own.
         """
         if loop is None:
-            return bool(self.blocking) or self.over or self.stopping is not None
+            return bool(self._blocking) or self.over or self.stopping is not None
         return loop is self.runner.get_loop()
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from os import getpid
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -62,7 +63,7 @@ from holdfast.model.labels import merged_labels
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.task import FLAT_KEYS, JsonValue, NewTask, Task
-from holdfast.store.transaction import refuse_inside
+from holdfast.store.transaction import OPEN_HERE, refuse_inside
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -264,7 +265,7 @@ class Context:
             self._allot(place, name, key),
             function,
             args,
-            check_retry(retry) or ONE_TRY,
+            ONE_TRY if retry is None else check_retry(retry),
             None if timeout is None else as_seconds(timeout, what=f"the timeout of step {name!r}"),
             returns,
             name=name,
@@ -653,9 +654,11 @@ class Context:
 
     def _check(self) -> None:
         """Refuse code that uses ``ctx`` where, or when, it cannot work."""
-        refuse_inside("ctx")
+        if OPEN_HERE.get(None) is not None:
+            refuse_inside("ctx")
         attempt = self._attempt
-        attempt.services.owner.check()
+        if attempt.services.owner.pid != getpid():
+            attempt.services.owner.check()
         if attempt.undoing is not None and not attempt.discovery.is_under_way:
             raise Unwind  # code of a discovery replay that is over
         if attempt.leaving:

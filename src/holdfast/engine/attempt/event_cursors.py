@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from holdfast.engine.attempt.held_task import HeldTask
+from holdfast.engine.attempt.journal import Journal
 from holdfast.model.codec import decode
 
 
 class EventCursors:
     """The channels that one attempt has read from."""
 
-    __slots__ = ("_attempt", "_cursors", "_reserved")
+    __slots__ = ("_cursors", "_journal", "_reserved")
 
-    def __init__(self, attempt: HeldTask) -> None:
+    def __init__(self, journal: Journal) -> None:
         """Start unread: most tasks wait for no event, so the journal is searched only when a cursor is needed."""
-        self._attempt = attempt
+        self._journal = journal
         self._cursors: dict[str, int] | None = None
         self._reserved: dict[str, set[int]] = {}
 
@@ -25,7 +25,7 @@ class EventCursors:
         """
         if self._cursors is None:
             self._cursors = {}
-            for step in self._attempt.journal.completed("event"):
+            for step in self._journal.completed("event"):
                 got = decode(step.output or b"", name=f"event {step.key!r}")
                 self._cursors[got["channel"]] = max(self._cursors.get(got["channel"], 0), got["number"])
         return self._cursors

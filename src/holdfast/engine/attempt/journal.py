@@ -69,6 +69,10 @@ ROUND_SIZE = 1 << 32
 """Positions of one round. Positions grow across the rounds of a task, without reading where the last round ended."""
 
 
+_NONE: frozenset[str] = frozenset()
+"""One for all journals: ``frozenset()`` makes a new object each time, and most attempts need none."""
+
+
 def before_round(number: int) -> int:
     """Return the last position before a round begins."""
     return (number - 1) * ROUND_SIZE
@@ -99,11 +103,11 @@ class Journal:
         self._steps: dict[str, Step] = {}
         self._earlier: dict[str, Step] = {}
         self._by_effect: dict[str, Step] = {}
-        self._effects_before: list[Step] = []
+        self._effects_before: tuple[Step, ...] = ()
         """Steps with an effect of all earlier rounds, not only of the last one."""
         self._reserved: dict[str, str] = {}
         """Effects of earlier rounds that a step of this attempt takes over: effect id to the key of that step."""
-        self._undone: set[str] = set()
+        self._undone = _NONE
         """Keys of this round whose steps were undone and not done again since."""
         self._had_undo = False
         self.digests = Digests()
@@ -124,17 +128,20 @@ class Journal:
         return journal
 
     def _add(self, steps: Iterable[Step]) -> None:
+        effects_before = []
         for step in steps:  # by position: of two rounds the later one comes later
             is_of_this = step.round == self._round
             (self._steps if is_of_this else self._earlier)[step.key] = step
             if step.effect_id is not None:
                 self._by_effect[step.effect_id] = step
                 if not is_of_this:
-                    self._effects_before.append(step)
+                    effects_before.append(step)
             if is_of_this:
                 self._position = max(self._position, step.position)
             self.digests.note(step.key)
             self._note_undone(step)
+        if effects_before:
+            self._effects_before += tuple(effects_before)
 
     def _find_past(self) -> None:
         marker = self._steps.get(MARKER)
@@ -233,9 +240,9 @@ class Journal:
             return
         if step.undone_at is not None:
             self._had_undo = True
-            self._undone.add(step.key)
+            self._undone |= {step.key}
         elif self._undone:
-            self._undone.discard(step.key)
+            self._undone -= {step.key}
 
     def earlier(self, key: str) -> Step | None:
         """Return the step with an effect under this key, from the latest earlier round that had it."""
@@ -334,6 +341,8 @@ class Journal:
 
     def ignored_stops(self) -> list[Step]:
         """Return the lines of ignored stops of this round, since a person last resumed the task."""
+        if not self._steps:
+            return []
         resumed = max((step.position for step in self.of_kind(RESUMED)), default=0)
         return [step for step in self.of_kind(IGNORED_STOP) if step.position > resumed]
 

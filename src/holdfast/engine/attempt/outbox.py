@@ -17,8 +17,7 @@ from holdfast.engine.attempt.standstill import Standstill
 from holdfast.engine.attempt.stop_reasons import Cancelled, Stop, Unwind, look_at
 from holdfast.engine.effects.intents import Intents
 from holdfast.engine.runtime import log
-from holdfast.engine.runtime.commit import under_lease
-from holdfast.model.commit import Commit, Refusal, Verdict
+from holdfast.model.commit import Commit, Refusal, Verdict, under_lease
 from holdfast.model.errors import HoldfastError, NotAStore, SchemaMismatch, StoreDamaged, StoreReplaced
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.step import Step
@@ -28,10 +27,6 @@ from holdfast.store.transaction import Transaction
 T = TypeVar("T")
 TransactedWork: TypeAlias = Callable[[Transaction], Awaitable[tuple[T, tuple[Operation, ...]]]]
 """Work done in a transaction. It returns its result, and the operations to write with it."""
-
-
-def _always() -> bool:
-    return True
 
 
 class Sender(HeldTask, Protocol):
@@ -97,7 +92,7 @@ class Outbox:
         self._unanswered = 0
         self._noted: dict[str, int] = {}
         """The number of the last answered Commit for each line or effect, while other Commits are unanswered."""
-        self._buffered: list[Operation] = []
+        self._buffered: tuple[Operation, ...] = ()
 
     def take_over(self, task: Task) -> None:
         """Continue from the task as the store has it."""
@@ -118,7 +113,7 @@ class Outbox:
         await self._line_up()
         buffered = self._buffered
         if buffered:
-            operations, self._buffered = (*buffered, *operations), []
+            operations, self._buffered = (*buffered, *operations), ()
         try:
             return await self._pass(operations)
         except HoldfastError:
@@ -131,16 +126,17 @@ class Outbox:
         It is left out if ``holds`` returns False just before it is sent: a newer record may exist already.
         """
         await self._line_up()
-        buffered, self._buffered = self._buffered, []
+        buffered, self._buffered = self._buffered, ()
         try:
             await self._pass((*buffered, operation), holds)
         except HoldfastError:
             self._put_back(buffered)
             raise
 
-    def _put_back(self, buffered: list[Operation]) -> None:
+    def _put_back(self, buffered: tuple[Operation, ...]) -> None:
         """Put what was not written into the next Commit, except lines that have a newer record by now."""
-        self._buffered[:0] = [one for one in buffered if not isinstance(one, WriteStep) or self._is_latest(one.step)]
+        kept = [one for one in buffered if not isinstance(one, WriteStep) or self._is_latest(one.step)]
+        self._buffered = (*kept, *self._buffered)
 
     def _is_latest(self, step: Step) -> bool:
         known = self._attempt.journal.get(step.key)
@@ -170,7 +166,7 @@ class Outbox:
             if self._attempt.over:
                 raise Unwind
 
-    async def _pass(self, operations: tuple[Operation, ...], holds: Callable[[], bool] = _always) -> Verdict:
+    async def _pass(self, operations: tuple[Operation, ...], holds: Callable[[], bool] | None = None) -> Verdict:
         while True:
             generation = self._generation
             sent = self._numbered(operations, holds)
@@ -211,9 +207,9 @@ class Outbox:
             if verdict.refusal is not Refusal.OUT_OF_ORDER:
                 raise self._refused(verdict)
 
-    def _numbered(self, operations: tuple[Operation, ...], holds: Callable[[], bool]) -> Commit:
+    def _numbered(self, operations: tuple[Operation, ...], holds: Callable[[], bool] | None) -> Commit:
         """Give the Commit its number. Only now check whether its last operation still holds: later ones come after."""
-        if not holds():
+        if holds is not None and not holds():
             operations = operations[:-1]
             if not operations:
                 raise Unwind
@@ -268,7 +264,7 @@ class Outbox:
         if self._attempt.discovery.is_under_way:
             return
         for operation in operations:
-            self._buffered.append(operation)
+            self._buffered += (operation,)
             if type(operation) is WriteStep:
                 self._attempt.journal.note(operation.step)
 
@@ -279,7 +275,7 @@ class Outbox:
 
     def forget_buffered(self) -> None:
         """Drop what waits for the next Commit."""
-        self._buffered = []
+        self._buffered = ()
 
     async def flush(self) -> None:
         """Make durable what waits for the next Commit."""
@@ -323,7 +319,7 @@ class Outbox:
     async def _transact_once(self, work: TransactedWork[T], timeout: float) -> tuple[T, Verdict]:
         number = self._sequence = self._sequence + 1
         sent: tuple[Operation, ...] = ()
-        buffered: list[Operation] = []
+        buffered: tuple[Operation, ...] = ()
 
         async def whole(transaction: Transaction) -> tuple[T, Commit]:
             nonlocal sent, buffered
@@ -331,7 +327,7 @@ class Outbox:
             if self._attempt.over:
                 raise Unwind
             self._put_back(buffered)  # taken by an earlier run of this function, if the store runs it again
-            buffered, self._buffered = self._buffered, []
+            buffered, self._buffered = self._buffered, ()
             sent = (*buffered, *operations)
             return value, self._under_lease(number, sent)
 

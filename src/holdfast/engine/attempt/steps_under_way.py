@@ -20,6 +20,9 @@ from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.step import StepState
 from holdfast.model.task import FLAT_KEYS
 
+_NO_BRANCHES: frozenset[asyncio.Task[Any]] = frozenset()
+"""One for all attempts: ``frozenset()`` makes a new object each time, and few attempts have a ``once`` step."""
+
 
 class StepAttempt(HeldTask, Protocol):
     """The attempt that runs these steps."""
@@ -65,16 +68,16 @@ class StepsUnderWay:
         self._attempt = attempt
         self._lines: dict[str, StepLine] = {}
         self._busy = 0
-        self._sending: set[asyncio.Task[Any]] = set()
+        self._sending = _NO_BRANCHES
 
     def begin(self, line: StepLine) -> None:
         """Note that a step is under way. The store gets to know it if the step takes long."""
         self._lines[line.key] = line
 
     def end(self, line: StepLine) -> None:
-        """Note that it is not under way any more."""
-        self._lines.pop(line.key, None)
-        self._attempt.pass_over(line.key)
+        """Note that it is not under way any more; the second time nothing is left to note."""
+        if self._lines.pop(line.key, None) is not None:
+            self._attempt.pass_over(line.key)
         self._attempt.standstill.look()
 
     @property
@@ -144,18 +147,20 @@ class StepsUnderWay:
         """End a try and stop its branches, unless the attempt is over: then nothing they do is written."""
         attempt = self._attempt
         if not attempt.over and attempt.stopping is None:
-            await scope.close(self._sending.__contains__, lambda: attempt.over or attempt.stopping is not None)
+            await scope.close(
+                lambda branch: branch in self._sending, lambda: attempt.over or attempt.stopping is not None
+            )
 
     @contextmanager
     def sending(self) -> Iterator[None]:
         """Mark the current branch: its call must not be repeated, so the end of its try awaits it, without a cancel."""
         branch = asyncio.current_task()
         assert branch is not None  # noqa: S101 - a coroutine runs in a task
-        self._sending.add(branch)
+        self._sending |= {branch}
         try:
             yield
         finally:
-            self._sending.discard(branch)
+            self._sending -= {branch}
 
     def reopening(self, call: Call, keys: Iterable[str]) -> tuple[Operation, ...]:
         """Return what is written before the next try: unfinished effects, and the steps to do again."""

@@ -17,8 +17,8 @@ from holdfast.engine.outside.lines import notes_of
 from holdfast.engine.outside.offer import beginning, first_state, found
 from holdfast.engine.outside.questions import HumanAnswer, answers_of, taking_note
 from holdfast.engine.outside.sweep import end_if_cancelled, sweep
-from holdfast.engine.runtime.commit import under_lease
 from holdfast.model.agent_state import AgentState
+from holdfast.model.commit import under_lease
 from holdfast.model.effect import Effect, EffectState
 from holdfast.model.errors import Conflict, LeaseHeld
 from holdfast.model.operations import Move, Operation, Release

@@ -12,9 +12,8 @@ from holdfast.engine.manage.state import with_times
 from holdfast.engine.outside.facts import without_known_facts
 from holdfast.engine.outside.lease_token import LeaseToken
 from holdfast.engine.outside.offer import found
-from holdfast.engine.runtime.commit import under_lease
 from holdfast.model.canonical import canonical
-from holdfast.model.commit import Commit
+from holdfast.model.commit import Commit, under_lease
 from holdfast.model.errors import Conflict, DeadlineExceeded, LeaseLost, WorkerDead
 from holdfast.model.failure import Failure
 from holdfast.model.operations import ApplyPatch, Operation

@@ -41,9 +41,8 @@ class Turns:
             await asyncio.sleep(0)
 
     def count_bytes(self, size: int) -> None:
-        """Count what was encoded in this turn. Small results cost nothing beside the step that they come from."""
-        if size >= BYTES_LIKE_A_LINE:
-            self._count(size // BYTES_LIKE_A_LINE)
+        """Count what was encoded in this turn. Results smaller than a line cost nothing beside their step."""
+        self._count(size // BYTES_LIKE_A_LINE)
 
     def _count(self, lines: int) -> None:
         if self._taken == 0:

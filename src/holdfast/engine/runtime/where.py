@@ -5,13 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop this thread runs, or None."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+running_loop = asyncio._get_running_loop  # noqa: SLF001 - exported by asyncio, and asked in every call of ``ctx``
+"""Returns the event loop this thread runs, or None."""
 
 
 def current_task() -> asyncio.Task[Any] | None:

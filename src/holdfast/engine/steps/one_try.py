@@ -13,6 +13,7 @@ from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stuck_code import UNWIND_WITHIN, Driven, SetAside
 from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.runtime import log
+from holdfast.engine.runtime.loop_turns import BYTES_LIKE_A_LINE
 from holdfast.engine.steps.call import Call, StepLine
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import canonical, parse
@@ -101,7 +102,8 @@ async def within(
 def recordable(attempt: StepOwner, call: Call, value: object, returns: object) -> tuple[bytes, Any]:
     """Return a step's result as it is stored and as the code sees it. The result of an undo is dropped."""
     output, value = round_trip(None if call.kind == "undo" else value, returns, name=f"step {call.key!r}")
-    attempt.services.turns.count_bytes(len(output))
+    if len(output) >= BYTES_LIKE_A_LINE:
+        attempt.services.turns.count_bytes(len(output))
     return output, value
 
 

@@ -72,11 +72,14 @@ class Slots(Generic[A]):
         self._working.add(attempt)
 
     def leave(self, attempt: A) -> None:
-        """Free the slot of an attempt that needs it no more."""
-        self._working.discard(attempt)
-        self._resting.pop(attempt, None)
-        self._wanted.pop(attempt, None)  # a branch that still waits for a slot gives up after PATIENCE
-        self._freed()
+        """Free the slot of an attempt that needs it no more, or that has left already and is over now."""
+        if attempt in self._working or attempt in self._resting:
+            self._working.discard(attempt)
+            self._resting.pop(attempt, None)
+            self._wanted.pop(attempt, None)  # a branch that still waits for a slot gives up after PATIENCE
+            self._freed()
+        else:
+            self._on_free()
 
     def rest(self, attempt: A) -> None:
         """Give the slot of an attempt that only waits to other attempts."""

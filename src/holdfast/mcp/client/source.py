@@ -82,7 +82,7 @@ def tools(
         only=only,
         prefix=prefix,
         connect=as_seconds(connect, what="connect"),
-        wait=check_retry(wait) or PATIENCE,
+        wait=PATIENCE if wait is None else check_retry(wait),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from itertools import starmap
+from os import getpid
 from typing import TypeVar
 
 import psycopg
@@ -136,7 +137,8 @@ class Database:
         """Return the connections; StoreClosed unless the store is open."""
         if self.connections is None:
             raise StoreClosed(f"the store in {self.where} is not open; use it inside `async with store:`")
-        self.connections.owner.check()
+        if self.connections.owner.pid != getpid():
+            self.connections.owner.check()
         return self.connections
 
     # Time

@@ -9,7 +9,6 @@ import apsw
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
 from holdfast.model.errors import BudgetExceeded, InvalidValue
 from holdfast.model.operations import Emit, Move, Release, RequestCancel, SubmitChild
-from holdfast.model.size import commit_size
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.sqlite import flow, lifecycle
@@ -41,10 +40,10 @@ async def commit(db: Database, commits: Sequence[Commit]) -> list[Verdict]:
 
 async def _items_of(db: Database, commits: Sequence[Commit]) -> int:
     """Say how much work the Commits are: they may be large, and an event wakes everybody who waits for it."""
-    if sum(map(commit_size, commits)) > LARGE_BYTES:
+    # The door has counted them.
+    if sum(commit.known_size or 0 for commit in commits) > LARGE_BYTES:
         return MANY
-    channels = {op.channel for commit in commits for op in commit.operations if type(op) is Emit}
-    for channel in channels:
+    for channel in {op.channel for commit in commits for op in commit.operations if type(op) is Emit}:
         if await db.read(lambda reader, channel=channel: has_many_waiting(reader, channel)):  # type: ignore[misc]
             return MANY
     return len(commits)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing
 from datetime import datetime
 from functools import wraps
+from os import getpid
 from pathlib import Path
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -144,7 +145,8 @@ class Database:
         """Return the writer; StoreClosed unless the store is open."""
         if self.writer is None:
             raise StoreClosed(f"the store {self.path} is not open; use it inside `async with store:`")
-        self.writer.owner.check()
+        if self.writer.owner.pid != getpid():
+            self.writer.owner.check()
         return self.writer
 
     def release_in_child(self) -> None:
@@ -167,7 +169,9 @@ class Database:
 
     async def read(self, question: Callable[[Reader], T]) -> T:
         """Answer from the loop's own thread: for questions that read a few rows by key."""
-        await self.open_writer().settled()
+        writer = self.open_writer()
+        while writer.apart is not None:
+            await asyncio.wait([writer.apart])
         assert self.reader is not None  # noqa: S101 - open() makes both
         try:
             answer = question(self.reader)

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import apsw
 
@@ -24,7 +24,7 @@ from holdfast.model.errors import ReadOnlyStore, StoreClosed, StoreError, StoreU
 from holdfast.process_fork import Owner
 from holdfast.store.place import Nowhere, StorePlace
 from holdfast.store.sqlite.connection import BUSY_TIMEOUT_MS
-from holdfast.store.sqlite.errors import translated
+from holdfast.store.sqlite.errors import in_our_words, translated
 from holdfast.store.sqlite.gate import Gate
 from holdfast.store.sqlite.inherited import keep
 from holdfast.store.sqlite.place import FilePlace, raise_epoch
@@ -91,8 +91,8 @@ class SqliteWriter:
         self._place = place or Nowhere()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-writer")
         self._turn = asyncio.Lock()
-        self._apart: asyncio.Future[Any] | None = None
-        """What the thread does on a connection that otherwise stays in the loop's thread."""
+        self.apart: asyncio.Future[Any] | None = None
+        """What the thread does on a connection that otherwise stays in the loop's thread, while it does."""
         self._closed = False
         self._guard: StatementGuard | None = None
         self._open_since: float | None = None
@@ -144,22 +144,17 @@ class SqliteWriter:
     async def work_apart(self, work: Callable[[], T]) -> T:
         """Have something done in the thread on a connection that otherwise stays in the loop's: it takes long.
 
-        Who writes waits for its turn, and who reads waits in ``settled``.
+        Who writes waits for its turn, and who reads waits for ``apart``.
         """
         await self._turn.acquire()
         try:
             self._check_open()
-            self._apart = answer = asyncio.wrap_future(self._thread.submit(work))
+            self.apart = answer = asyncio.wrap_future(self._thread.submit(work))
         except BaseException:
             self._turn.release()
             raise
         answer.add_done_callback(self._end_turn)
         return await asyncio.shield(answer)
-
-    async def settled(self) -> None:
-        """Return when the connection is in the loop's thread."""
-        while self._apart is not None:
-            await asyncio.wait([self._apart])
 
     def _check_open(self) -> None:
         if self._closed:
@@ -167,8 +162,8 @@ class SqliteWriter:
 
     def _end_turn(self, answer: asyncio.Future[Any]) -> None:
         answer.exception()  # looked at, also if the caller is gone
-        if answer is self._apart:
-            self._apart = None
+        if answer is self.apart:
+            self.apart = None
         self._turn.release()
 
     def _begin_here(self, work: Callable[[WriteTransaction], T]) -> Future[tuple[T, set[str]]] | None:
@@ -326,24 +321,20 @@ class SqliteWriter:
 
     def _work(self, tx: WriteTransaction, work: Callable[[WriteTransaction], T]) -> T:
         try:
-            with translated(self._path):
-                result = work(tx)
-                # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that would
-                # commit alone.
-                if not self._connection.in_transaction:
-                    raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
-        except (StoreUnavailable, ReadOnlyStore):
-            self._note_failure()
-            raise
+            result = work(tx)
+        except Exception as error:  # noqa: BLE001 - raised again, in our words if it is SQLite's
+            self._explain(error)
+        # SQLite ends the transaction itself on some errors (disk full, interrupt); a statement after that would commit
+        # alone.
+        if not self._connection.in_transaction:
+            raise StoreError(f"{self._path}: SQLite ended the transaction; nothing was written, try again")
         return result
 
     def _finish(self, result: T, tx: WriteTransaction) -> tuple[T, set[str]]:
         try:
-            with translated(self._path):
-                self._commit_in_epoch(tx)
-        except (StoreUnavailable, ReadOnlyStore):
-            self._note_failure()
-            raise
+            self._commit_in_epoch(tx)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._explain(error)
         finally:
             self._roll_back()
         self._failing_since = None
@@ -362,10 +353,14 @@ class SqliteWriter:
         self._commit(self._connection)
         place.after_commit(now, tx.last_task)
 
-    def _note_failure(self) -> None:
-        """Note since when nothing can be written: no lease can be renewed meanwhile."""
-        if self._failing_since is None:
-            self._failing_since = self._clock.boot()
+    def _explain(self, error: Exception) -> NoReturn:
+        """Raise an error of SQLite in our words, and any other as it is."""
+        ours = in_our_words(self._path, error)
+        if self._failing_since is None and isinstance(ours or error, StoreUnavailable | ReadOnlyStore):
+            self._failing_since = self._clock.boot()  # nothing can be written, so no lease can be renewed
+        if ours is None:
+            raise error
+        raise ours from error
 
     def _roll_back(self) -> None:
         """End a transaction that is still open; one that was committed is not."""

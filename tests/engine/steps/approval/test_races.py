@@ -234,11 +234,13 @@ async def test_a_decision_in_the_moment_in_which_a_question_is_taken_back(
 
         handle = await hold.submit(work)
         decided: list[Approval] = []
+        is_decided = asyncio.Event()
 
         async def be_faster(commits: Sequence[Commit]) -> None:
             if decides(commits, ApprovalState.VOID) and not decided:
                 decided.append(first)
                 await getattr(hold, verb)(first.id, by="anna")
+                is_decided.set()
 
         async with hold.worker():
             first = await question_of(hold, handle)
@@ -246,7 +248,7 @@ async def test_a_decision_in_the_moment_in_which_a_question_is_taken_back(
             watches[-1].before_commit = be_faster
             version = 2
             await hold.emit("deployed")
-            await until(lambda: decided)
+            await asyncio.wait_for(is_decided.wait(), 60)
             second = await question_of(hold, handle)
             assert (second.id != first.id, second.arguments) == (True, {"version": 2})
             await hold.approve(second.id, by="bert")
