@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.model.checks import check_name, check_text
 from holdfast.model.pause import Pause, check_subject
-from holdfast.store.backend import Backend
+from holdfast.store.backend import Backend, Pending
 
 
 class FlowVerbs:
@@ -12,7 +12,7 @@ class FlowVerbs:
 
     _backend: Backend
 
-    async def pause(self, subject: str, *, by: str, reason: str | None = None) -> Pause:
+    def pause(self, subject: str, *, by: str, reason: str | None = None) -> Pending[Pause]:
         """Pause ``queue:<name>``, ``task:<name>``, or the task with this id. One that is paused stays as it is.
 
         When this returns, no claim and no ``acquire`` leases such a task any more, in any process. A lease that stands
@@ -23,13 +23,13 @@ class FlowVerbs:
         check_subject(subject)
         check_name("by", by)
         check_text("reason", reason)
-        return await self._backend.pause(subject, by, reason)
+        return self._backend.pause(subject, by, reason)
 
-    async def unpause(self, subject: str) -> bool:
+    def unpause(self, subject: str) -> Pending[bool]:
         """End a pause; return whether there was one."""
         check_subject(subject)
-        return await self._backend.unpause(subject)
+        return self._backend.unpause(subject)
 
-    async def pauses(self) -> list[Pause]:
+    def pauses(self) -> Pending[list[Pause]]:
         """Return everything that is paused, by subject."""
-        return await self._backend.pauses()
+        return self._backend.pauses()
