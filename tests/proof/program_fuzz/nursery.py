@@ -32,7 +32,7 @@ from holdfast.model import worker as rules
 from tests.proof.program_fuzz.driver import HANGS, create_table, evidence_of
 from tests.proof.program_fuzz.grammar import Case, Fault, case_from_json
 from tests.proof.program_fuzz.interpreter import Interpreter
-from tests.proof.program_fuzz.judge import judge
+from tests.proof.program_fuzz.judge import LABELS, judge
 from tests.proof.program_fuzz.office import Office
 from tests.proof.program_fuzz.outage import persist, take_away
 from tests.proof.program_fuzz.records import Records
@@ -132,7 +132,7 @@ class Nursery:
         async with hold:
             office = Office(self.case, records, hold, hold.store, OUTSIDE_LEASE)
             await hold.transaction(create_table)
-            office.root = (await hold.submit("main")).id
+            office.root = (await hold.submit("main", labels=LABELS)).id
             records.write("ready", "")
             while not await self._attend_once(office):  # noqa: ASYNC110 - it looks at what other processes do
                 await asyncio.sleep(0.05)
