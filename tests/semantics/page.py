@@ -11,9 +11,9 @@ PAGE = ROOT / "docs/semantics.md"
 BEFORE = """\
 # What happens when
 
-A task is retried, resumed, forked, cancelled; its worker dies; its code changes. This page says what each of these
-occasions does to each thing that a task is made of. It is for people who write tasks and agents and want to know,
-before it happens, what runs again and what does not. Every cell is tested:
+This page is for people who write tasks and agents. It says what runs again and what does not, for each part of a task,
+when the task is retried, resumed, forked or cancelled, when its worker dies, and when its code changes. Every cell is
+tested:
 [the table](../tests/semantics/table.toml) names the proof of each.
 
 <!-- Written from tests/semantics/table.toml by `python -m tests.semantics.page`. -->
@@ -32,7 +32,7 @@ before it happens, what runs again and what does not. Every cell is tested:
 | **deadline** | the task's own deadline passes |
 | **prune** | `holdfast prune` deletes what ended long ago |
 
-**Replays** means: the journal answers, and nothing runs.
+**Replays** means: the recorded result is read from the journal, and nothing runs.
 
 ## At a glance
 
@@ -48,7 +48,7 @@ A new beginning, and the end:
 AFTER = """\
 ## Next
 
-[Concepts](concepts.md#rounds) explains rounds and replays, and [effects](effects.md) how doubt is cleared up.
+[Concepts](concepts.md#rounds) explains rounds and replays, and [effects](effects.md) how a doubt is resolved.
 [Forks](agent-state.md#forks) explains what a fork shares, [upgrading](upgrading.md) how to change code while tasks
 are under way, [operations](operations.md#retention) retention, and [testing](testing.md) how to prove the same of
 your own tasks.
