@@ -121,6 +121,8 @@ EXPORTED = {
     "Pause",
     "Price",
     "Reached",
+    "QueueFull",
+    "QueueSettings",
     "ReadOnlyStore",
     "Rejected",
     "RowDamaged",

@@ -71,7 +71,7 @@ REASONS = {
     "agent.usage": "what an endpoint says of tokens, which is not believed blindly",
     "cli.project.agents": "a template that `holdfast init` writes",
     "engine.api.sync.store": "the sync twin of the small store interface",
-    "engine.manage.pause": "what can be paused: a kind of subject is added there",
+    "engine.manage.flow": "the verbs that steer all work, beside those about one task",
     "engine.runtime.store_time": "the store's clock",
     "mcp.client.error_meaning": "decides what an error of a server proves; a safety rule with a test of its own",
     "service.readiness": "what /readyz answers",

@@ -39,7 +39,7 @@ GROUPS = {
     ),
     "Checkpoints": "Checkpoints CheckpointStrategy CheckpointManager Checkpoint Resumed",
     "Budgets": "Budget Ledger Meter",
-    "Flow": "Pause",
+    "Flow": "Pause QueueSettings",
     "People": "Ask Approval ApprovalState Decided",
     "Memory and artifacts": "Memory MemoryFact FactConflict effective_confidence Artifacts Artifact",
     "Stores": "open_store make_store TaskStore StateStore Capabilities TaskFilter Page Summary encode decode Clock "

@@ -56,6 +56,7 @@ from holdfast.model.errors import (
     NotAStore,
     NotFound,
     NotHappened,
+    QueueFull,
     ReadOnlyStore,
     Rejected,
     RowDamaged,
@@ -80,6 +81,7 @@ from holdfast.model.message import Message, Reply, ToolCall, ToolSpec, Usage
 from holdfast.model.patch import StatePatch, apply
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Page, Summary, TaskFilter
+from holdfast.model.queue_settings import QueueSettings
 from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
 from holdfast.model.retry import GiveUp, Retry, RetryAt
 from holdfast.model.state_diff import Change, ChangeKind, diff
@@ -214,6 +216,8 @@ __all__ = [
     "Page",
     "Pause",
     "Price",
+    "QueueFull",
+    "QueueSettings",
     "Reached",
     "ReadOnlyStore",
     "Rejected",

@@ -23,7 +23,7 @@ from holdfast.cli.commands.memory.group import memory
 from holdfast.cli.commands.migrate import migrate
 from holdfast.cli.commands.pause import pause, unpause
 from holdfast.cli.commands.prune import prune
-from holdfast.cli.commands.queues import queues
+from holdfast.cli.commands.queues import queue, queues
 from holdfast.cli.commands.resume import resume, retry
 from holdfast.cli.commands.run import run
 from holdfast.cli.commands.send import send
@@ -95,6 +95,7 @@ app.command("retry", rich_help_panel=ACT)(retry)
 app.command("cancel", rich_help_panel=ACT)(cancel)
 app.command("pause", rich_help_panel=ACT)(pause)
 app.command("unpause", rich_help_panel=ACT)(unpause)
+app.command("queue", rich_help_panel=ACT)(queue)
 app.command("fork", rich_help_panel=ACT)(fork)
 app.command("send", rich_help_panel=ACT)(send)
 app.command("budget", rich_help_panel=ACT)(budget)

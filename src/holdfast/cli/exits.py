@@ -10,6 +10,7 @@ from holdfast.model.errors import (
     HoldfastError,
     InvalidValue,
     NotFound,
+    QueueFull,
     TaskCancelled,
     TaskFailed,
 )
@@ -27,7 +28,8 @@ class ExitCode(IntEnum):
     """What was typed cannot be done: a wrong option, argument, module or URL."""
     NOT_FOUND = 3
     CONFLICT = 4
-    """The store holds something else than the caller assumed: other input under the key, another state."""
+    """The store holds something else than the caller assumed: other input under the key, another state, a full
+    queue."""
     TASK_FAILED = 5
     """The command did its work; the task it waited for failed or was cancelled."""
     UNREACHED = 6
@@ -40,6 +42,7 @@ _CODES: tuple[tuple[type[HoldfastError], ExitCode], ...] = (
     (InvalidValue, ExitCode.USAGE),
     (NotFound, ExitCode.NOT_FOUND),
     (Conflict, ExitCode.CONFLICT),
+    (QueueFull, ExitCode.CONFLICT),
     (TaskFailed, ExitCode.TASK_FAILED),
     (TaskCancelled, ExitCode.TASK_FAILED),
     (DeadlineExceeded, ExitCode.TIMEOUT),

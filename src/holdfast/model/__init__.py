@@ -41,6 +41,7 @@ payload.py          Payloads: typed values inside a task's record, where people 
 proof.py            Which errors prove that nothing happened
 queries.py          Queries on a store: filters, pages, counts, a task with its whole journal, and the health of the
                     store
+queue_settings.py   Settings of a queue: what its owner allows, whatever worker or caller comes
 records.py          The other things a store keeps: patches, checkpoints, artifacts, events, facts, budgets
 remarks.py          Remarks: redacts the texts in a Commit that explain what went wrong and why, and leaves the data of
                     tasks alone

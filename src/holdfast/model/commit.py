@@ -21,6 +21,7 @@ from holdfast.model.errors import (
     LeaseHeld,
     LeaseLost,
     NotFound,
+    QueueFull,
 )
 from holdfast.model.ids import new_id
 from holdfast.model.operations import Move, Operation, ReopenChild, WriteOutcome, WriteStep
@@ -101,6 +102,8 @@ class Refusal(StrEnum):
     APPROVAL = "approval"
     EFFECT = "effect"
     KEY = "key"
+    FULL = "full"
+    """The queue of a child has as many pending tasks as it may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ class Verdict:
     """The task itself was paused: its holder begins nothing more, and hands it back."""
     children: tuple[Submitted, ...] = ()
     budget: BudgetExceeded | None = None
+    full: QueueFull | None = None
 
     @property
     def applied(self) -> bool:
@@ -147,8 +151,8 @@ class Verdict:
                 return LeaseHeld(self.task_id, self.owner or "unknown")
             case Refusal.ILLEGAL_MOVE:
                 return IllegalMove(self.detail)
-            case Refusal.BUDGET if self.budget is not None:
-                return self.budget
+            case Refusal.BUDGET | Refusal.FULL if (exceeded := self.budget or self.full) is not None:
+                return exceeded
             case _:
                 return Conflict(self.detail)
 

@@ -14,6 +14,7 @@
     │   ├── StateConflict             the AgentState was changed meanwhile; the error carries the new one
     │   └── WorkerDead                the worker was declared dead; dead is final
     ├── BudgetExceeded                the reservation does not fit into what is left
+    ├── QueueFull                     the queue has as many pending tasks as it may have
     ├── CheckpointExpired             the agent's knowledge is older than its policy allows
     ├── AgentStuck                    the agent repeats itself, or its model no longer makes valid calls
     ├── StepFailed                    a step gave up; raised live and on replay
@@ -175,6 +176,18 @@ class BudgetExceeded(HoldfastError):
         )
         self.meter, self.limit, self.spent, self.reserved, self.asked = meter, limit, spent, reserved, asked
         self.step = step
+
+
+class QueueFull(HoldfastError):
+    """The queue has as many pending tasks as its ``max_pending`` allows. Nothing was stored."""
+
+    def __init__(self, queue: str, limit: int) -> None:
+        """Name the queue, and how many of its tasks may be pending."""
+        super().__init__(
+            f"queue {queue!r} is full: {limit:,} of its tasks may be pending, and nothing was stored; submit it again "
+            f"later, start more workers, or raise the limit: hold.queue({queue!r}, max_pending=...)"
+        )
+        self.queue, self.limit = queue, limit
 
 
 class CheckpointExpired(HoldfastError):

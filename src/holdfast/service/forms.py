@@ -19,6 +19,7 @@ from holdfast.model.effect import Effect
 from holdfast.model.pause import Pause, pause_of
 from holdfast.model.payload import plain
 from holdfast.model.queries import Pruned, QueueCounts
+from holdfast.model.queue_settings import QueueSettings
 from holdfast.model.records import ArtifactLink, Event, MemoryFact
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task
@@ -183,6 +184,11 @@ def pause_of_task(task: Task, pauses: Collection[Pause]) -> Form | None:
     """Return the pause that keeps a task from being claimed, if one of these does."""
     found = pause_of(pauses, task_id=task.id, name=task.name, queue=task.queue)
     return None if found is None else pause_form(found)
+
+
+def queue_settings_form(settings: QueueSettings) -> Form:
+    """Return the settings of a queue, and how full it is."""
+    return {"name": settings.name, "max_pending": settings.max_pending, "pending": settings.pending}
 
 
 def queue_form(queue: QueueCounts) -> Form:

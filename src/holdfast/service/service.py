@@ -25,6 +25,7 @@ from holdfast.model.effect import Effect
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.pause import Pause, kind_of
 from holdfast.model.queries import Noun, Page, Pruned, QueueCounts, TaskFilter
+from holdfast.model.queue_settings import Keep, QueueSettings
 from holdfast.model.records import ArtifactLink, Checkpoint, Event, MemoryFact
 from holdfast.model.state_diff import Change
 from holdfast.model.step import Step
@@ -342,6 +343,14 @@ class Service:
     async def queues(self) -> list[QueueCounts]:
         """Return what every queue holds."""
         return await self._hold.store.queues()
+
+    async def queue_settings(self) -> list[QueueSettings]:
+        """Return the settings of the queues that have any."""
+        return await self._hold.queues()
+
+    async def set_queue(self, name: str, *, max_pending: int | Keep | None) -> QueueSettings:
+        """Change settings of a queue."""
+        return await self._hold.queue(name, max_pending=max_pending)
 
     async def pauses(self) -> list[Pause]:
         """Return what is paused."""

@@ -13,7 +13,7 @@ checks.py        What is refused at a store's door, before anything is written: 
 clock.py         The machine's own time: the clock a store goes by unless it is given another
 cursor.py        The place in a listing where the next page begins: opaque to callers, the same in every store
 facts.py         What the stores share about facts: what is refused at the door, and in which words
-flow_verbs.py    Verbs about the flow of all work: what is paused
+flow_verbs.py    Verbs about the flow of all work: what is paused, and the settings of queues
 handles.py       File handles: a process, or a machine, that has none left has a passing trouble, and its store has none
                  at all
 hints.py         Hints inside one process: the listeners, and the hints that each has not received yet

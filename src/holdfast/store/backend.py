@@ -20,6 +20,7 @@ from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.memory import Subject
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
+from holdfast.model.queue_settings import Keep, QueueSettings
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
@@ -118,6 +119,12 @@ class Backend(Uploads):
 
     @abstractmethod
     async def pauses(self) -> list[Pause]: ...
+
+    @abstractmethod
+    async def set_queue(self, name: str, max_pending: int | Keep | None) -> QueueSettings: ...
+
+    @abstractmethod
+    async def queue_settings(self) -> list[QueueSettings]: ...
 
     @abstractmethod
     async def transact(self, work: Work[T], timeout: float) -> tuple[T, Verdict | None]: ...

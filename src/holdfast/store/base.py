@@ -1,7 +1,7 @@
 """The contract every store keeps: a few domain verbs, in five groups.
 
 Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact
-Flow     pause, unpause, pauses
+Flow     pause, unpause, pauses, set_queue, queue_settings
 Reads    get, find, count, summary, queues, queued, ids, history, steps, effects, ... : nothing here changes anything
 Keeping  artifacts, memory facts, evidence, prune
 Notice   listen: hints that something changed; polling stays the truth

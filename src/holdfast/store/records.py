@@ -21,6 +21,7 @@ from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
 from holdfast.model.errors import CodecError
 from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts
+from holdfast.model.queue_settings import QueueSettings
 from holdfast.model.records import (
     Account,
     Artifact,
@@ -105,6 +106,10 @@ class Records:
     def pause(self, subject: str, at: Time, by: str, reason: str | None) -> Pause:
         """Make a Pause, of a row of ``pauses``."""
         return Pause(subject=subject, at=self._moment(at), by=by, reason=reason)
+
+    def queue_settings(self, name: str, max_pending: int | None, pending: int) -> QueueSettings:
+        """Make QueueSettings, of a row of ``queues``."""
+        return QueueSettings(name=name, max_pending=max_pending, pending=pending)
 
     def task(
         self,

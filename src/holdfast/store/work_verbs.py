@@ -33,7 +33,7 @@ class WorkVerbs:
 
         A task whose id, or whose (name, key), is already stored is not stored again: with the same name and input it
         is answered with that task's id, with other input as a conflict. Its first Transition is (None -> state).
-        ``budget`` opens an account under the task's id.
+        ``budget`` opens an account under the task's id. QueueFull: a queue would have more pending tasks than it may.
         """
         check_submission(tasks)
         return self._backend.submit(tasks)

@@ -31,7 +31,7 @@ async def snapshot(
     Accounts that belong to no task, channels and artifacts cannot be listed: pass the ones that matter.
     """
     seen: dict[str, Any] = {"summary": await store.summary(), "facts": await store.recall(limit=_MOST)}
-    seen["pauses"] = await store.pauses()
+    seen |= {"pauses": await store.pauses(), "queues": await store.queue_settings()}
     for task in await all_tasks(store):
         seen |= await _snapshot_task(store, task)
     for worker in await store.workers():

@@ -165,7 +165,7 @@ def test_documents_that_are_objects(museum: Museum, arguments: list[str], headin
             assert all(f"`{name}`" in _row(heading, nested) for name in one)
 
 
-BESIDE = {"queues": ("pauses",)}
+BESIDE = {"queues": ("pauses", "settings")}
 """What else stands in a document that is a list."""
 
 

@@ -174,6 +174,11 @@ class StoreMachine(RuleBasedStateMachine):
             ended = data.draw(make.now_and_then(paused or [subject], [subject]))
             self.both(lambda store: store.unpause(ended))
 
+    @rule(limit=st.sampled_from([None, 0, 2, 5]))
+    def limit_queue(self, limit: int | None) -> None:
+        """Let a queue refuse submissions from a number of pending tasks on, or never."""
+        self.both(lambda store: store.set_queue(make.QUEUES[0], max_pending=limit))
+
     # Commits
 
     @rule(data=st.data())
@@ -400,8 +405,8 @@ def _comparable(answer: Any) -> Any:  # noqa: ANN401 - whatever the verb answers
     """Leave out what may differ: words for people, and the identity of exceptions."""
     match answer:
         case Verdict():
-            budget = answer.budget and vars(answer.budget)
-            return replace(answer, detail="", budget=None), budget
+            budget, full = answer.budget and vars(answer.budget), answer.full and vars(answer.full)
+            return replace(answer, detail="", budget=None, full=None), budget, full
         case Subject():
             return replace(answer, mark=None if answer.mark is None else "some mark")
         case Loaded():

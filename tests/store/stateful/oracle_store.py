@@ -75,6 +75,7 @@ def _changed_topics(before: Tables, after: Tables) -> set[str]:
         {f"task:{row.task.id}" for row in changed}
         | {f"queue:{row.task.queue}" for row in changed if row.ready}
         | {f"channel:{channel}" for channel in channels}
+        | (before.pauses.keys() - after.pauses.keys())
     )
 
 

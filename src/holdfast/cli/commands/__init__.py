@@ -20,7 +20,7 @@ mcp_config.py  What to put into the configuration of an MCP client: to start ``h
 migrate.py     ``holdfast migrate``: set up a store, or bring an older one to the schema of this version
 pause.py       ``holdfast pause`` and ``holdfast unpause``: let nothing new begin of a queue, a name or a task
 prune.py       ``holdfast prune``: delete what ended long ago
-queues.py      ``holdfast queues``: what every queue holds
+queues.py      ``holdfast queues``: what every queue holds; ``holdfast queue``: the settings of one
 resume.py      ``holdfast resume`` and ``holdfast retry``: bring failed tasks back
 run.py         ``holdfast run``: submit a task and work on it in this process, with everything that happens on the
                screen

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from holdfast.engine.api.definition import Bound, Definitions
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.manage import budget as budgets
-from holdfast.engine.manage import decide, revive
+from holdfast.engine.manage import decide, flow, revive
 from holdfast.engine.manage import message as conversing
-from holdfast.engine.manage import pause as pausing
 from holdfast.engine.manage import state as stating
 from holdfast.engine.manage.cancel import cancel
 from holdfast.engine.manage.fork import fork as forking
@@ -33,6 +32,7 @@ from holdfast.model.errors import InvalidValue
 from holdfast.model.patch import StatePatch
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Summary
+from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
@@ -131,16 +131,32 @@ class Managing(ABC):
         back. Deadlines pass, and a cancel works. What is paused already stays as it is.
         """
         subject = what if isinstance(what, str) else what.id
-        return await pausing.pause(self.services.store, subject, by=by, reason=reason)
+        return await flow.pause(self.services.store, subject, by=by, reason=reason)
 
     async def unpause(self, what: Handle[Any] | str, *, by: str = "user") -> bool:
         """End a pause, and return whether there was one."""
         subject = what if isinstance(what, str) else what.id
-        return await pausing.unpause(self.services.store, subject, by=by)
+        return await flow.unpause(self.services.store, subject, by=by)
 
     async def pauses(self) -> list[Pause]:
         """Return everything that is paused now."""
         return await self.services.store.pauses()
+
+    # Queues
+
+    async def queue(self, name: str, *, max_pending: int | Keep | None = KEEP) -> QueueSettings:
+        """Change settings of a queue, for every process and worker; return them. What is left out stays as it is.
+
+        ``max_pending`` is how many of its tasks may be pending, delayed ones included; None: any number. A ``submit``
+        that would go beyond that raises QueueFull and stores nothing, of ``submit_many`` not one task of the
+        transaction. ``ctx.submit`` waits until there is room, without a slot. Tasks that are in the store already are
+        never refused: retries, resumes, rounds. The same setting again changes nothing: code may make it at its start.
+        """
+        return await flow.set_queue(self.services.store, name, max_pending=max_pending)
+
+    async def queues(self) -> list[QueueSettings]:
+        """Return the settings of the queues that have any, and how full each of them is."""
+        return await self.services.store.queue_settings()
 
     # Agents
 

@@ -11,10 +11,10 @@ checkpoints.py       CheckpointManager: snapshots of a task's AgentState, from o
                      resume, clean up
 decide.py            Deciding from outside: approvals, open questions, and effects in doubt
 family.py            A task and the tasks above and below it, as far as its budget needs them
+flow.py              Steering all work from any process: what is paused, and how full a queue may be
 memory.py            hold.memory: facts about entities, their sources, and how much confidence is left in them
 message.py           Messages to a task, which it reads when it is ready
 past_state.py        The past of a step: the patches that make up an agent's state right after it
-pause.py             Pausing queues, names and single tasks from any process, and letting them go on
 rests.py             Rests: times in which a task waited on its worker for people or children, and its wall time did not
                      count
 revive.py            Reviving failed tasks: resume continues where the task stopped, retry starts it again

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.doubt import Decision
 from holdfast.model.effect import Effect
+from holdfast.model.errors import QueueFull
 from holdfast.model.operations import Move
 from holdfast.model.retry import RetryAt
 from holdfast.model.task import Task
@@ -61,6 +63,15 @@ def full(label: str, holders: Sequence[tuple[Task, Sequence[str]]], *, seconds: 
     logger.warning(
         "worker %s has had no free slot for %.0f s while %d of its tasks are ready; its %d slots are held by %s",
         *(label, seconds, ready, len(holders), _in_one_line(who)),
+    )
+
+
+def queue_is_full(task: Task, full: QueueFull, *, again_at: datetime | None) -> None:
+    """A child cannot be submitted now: its parent waits."""
+    logger.warning(
+        "task %s: waits to submit a child, because queue %r is full (%d pending); it is tried again at %s",
+        *(task.id, full.queue, full.limit, again_at),
+        extra={"task_id": task.id},
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,12 +23,14 @@ from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.manage import cancel
 from holdfast.engine.manage.family import Family
+from holdfast.engine.runtime import log
 from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.steps.quiescence import bare_wait
+from holdfast.engine.steps.waits import pause_until
 from holdfast.model.budget import Meter
 from holdfast.model.canonical import canonical, parse
 from holdfast.model.codec import decode, encode
-from holdfast.model.errors import Conflict, NotFound, TaskCancelled, TaskFailed
+from holdfast.model.errors import Conflict, NotFound, QueueFull, TaskCancelled, TaskFailed
 from holdfast.model.failure import Failure
 from holdfast.model.operations import SAME_INPUT, ReopenChild, SetLimits, SubmitChild, UntilChildren, WriteStep
 from holdfast.model.payload import from_json
@@ -37,6 +40,9 @@ from holdfast.model.task import JsonValue, NewTask, Task
 from holdfast.model.transitions import OPEN, TaskState
 from holdfast.model.walltime import wall_time_ms
 from holdfast.store.base import StateStore
+
+ROOM_AFTER, ROOM_AFTER_AT_MOST = 1.0, 60.0
+"""Seconds until a child whose queue was full is submitted again. They double each time."""
 
 BY_PARENT = "stopped by its parent"
 """The beginning of the reason of a cancel that a parent, not a person, asked for."""
@@ -73,11 +79,30 @@ async def submit_child(attempt: Parent, key: str, child: NewTask, *, has_own_key
 
 
 async def _submit(attempt: Parent, key: str, recorded: Step | None, child: NewTask) -> str:
-    _check_not_leaving(attempt)
-    done = journal_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
-    await attempt.outbox.commit(SubmitChild(child), WriteStep(done))
+    """Submit a new child. While its queue is full, wait: as any wait of the task, without a slot, and in the store."""
+    while True:
+        if recorded is not None and recorded.retry_at is not None:
+            await pause_until(attempt, recorded, recorded.retry_at)
+            await attempt.begin_work()
+        _check_not_leaving(attempt)
+        done = journal_line(attempt, key, CHILD, recorded, state=StepState.COMPLETED, output=encode(child.id))
+        try:
+            await attempt.outbox.commit(SubmitChild(child), WriteStep(done))
+        except QueueFull as full:
+            recorded = _until_there_is_room(attempt, key, recorded)
+            log.queue_is_full(attempt.task, full, again_at=recorded.retry_at)
+            continue
+        break
     attempt.services.note_due(child.available_at)
     return child.id
+
+
+def _until_there_is_room(attempt: Parent, key: str, recorded: Step | None) -> Step:
+    """Return the line of a submission that waits. Each wait is twice as long as the one before, up to a minute."""
+    tried = 0 if recorded is None else recorded.attempts
+    seconds = min(ROOM_AFTER * 2.0 ** min(tried, 16), ROOM_AFTER_AT_MOST)
+    at = attempt.services.time.now() + timedelta(seconds=seconds)
+    return journal_line(attempt, key, CHILD, recorded, state=StepState.PENDING, retry_at=at, attempts=tried + 1)
 
 
 @bare_wait

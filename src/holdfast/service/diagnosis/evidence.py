@@ -13,6 +13,7 @@ from holdfast.model.doubt import Doubt
 from holdfast.model.errors import HoldfastError
 from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts, Vitals
+from holdfast.model.queue_settings import QueueSettings
 from holdfast.model.task import Task
 from holdfast.model.worker import Worker, WorkerState
 
@@ -55,6 +56,7 @@ class Inside:
     """How many tasks each silent worker still holds, by its id."""
     queues: Sequence[QueueCounts] = ()
     pauses: Sequence[Pause] = ()
+    queue_settings: Sequence[QueueSettings] = ()
     pending: Sequence[Task] = ()
     """The oldest of them."""
     running: Sequence[Task] = ()

@@ -27,6 +27,7 @@ _OF_THE_WORK: Final[Sequence[Callable[[Inside], Iterator[Finding]]]] = (
     workers.check_workers,
     workers.check_queues,
     workers.check_pauses,
+    workers.check_full_queues,
     workers.check_owners,
     workers.check_suspects,
     workers.check_failed,

@@ -113,6 +113,19 @@ def check_pauses(seen: Inside) -> Iterator[Finding]:
     )
 
 
+def check_full_queues(seen: Inside) -> Iterator[Finding]:
+    """Name the queues that refuse submissions."""
+    full = [settings for settings in seen.queue_settings if settings.is_full]
+    if full:
+        yield Finding(
+            "full queues",
+            Level.WARNING,
+            "submissions are refused, because a queue is full: "
+            + ", ".join(f"{queue.name} ({queue.pending:,} of {queue.max_pending:,})" for queue in full),
+            f"start more workers, or raise the limit: holdfast queue {full[0].name} --max-pending NUMBER",
+        )
+
+
 def check_owners(seen: Inside) -> Iterator[Finding]:
     """Find running tasks that no living worker holds."""
     alive = {worker.id for worker in seen.workers}

@@ -29,6 +29,7 @@ FOLDERS = {
     ),
     "accounts": ("accounts",),
     "pauses": ("pauses",),
+    "queues": ("queues",),
     "workers": ("workers",),
     "channels": ("channels", "events"),
     "memory": ("facts", "subjects"),

@@ -16,7 +16,7 @@ commit.py            commit: make many Commits durable in one transaction, and a
 connections.py       A small pool of connections, and sending again what was lost on the way
 database.py          Database: the connections of one PostgreSQL store, its named queries, its clock and its hints
 errors.py            What went wrong in the database, in our own words: no exception of psycopg leaves the store
-flow.py              What is paused: nothing new of it is leased
+flow.py              What is paused, and the settings of queues
 journals.py          load: a task with everything a replay needs, in one statement or in pages; and the journal line by
                      line
 lease.py             Workers and leases: who may claim, what they get, and what they give back

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from psycopg import conninfo
@@ -14,6 +16,7 @@ from holdfast.model.errors import (
     InvalidURL,
     LeaseHeld,
     NotFound,
+    QueueFull,
     ReadOnlyStore,
     RowDamaged,
     SchemaMismatch,
@@ -116,12 +119,10 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
     words = (error.diag.message_primary or str(error)).strip().splitlines()
     message = words[0] if words else type(error).__name__
     match error.sqlstate:
-        case "HF002":
-            return WorkerDead(detail)
-        case "HF003":
-            return NotFound("task", detail)
-        case "HF006":
-            return foreign_fact(detail)
+        case "HF001" if message == "full":
+            return full_queue(json.loads(detail))
+        case "HF002" | "HF003" | "HF006" as state:
+            return _in_our_words(state, detail)
         case state if state in _UNDEFINED:
             return SchemaMismatch(f"the schema in {where} is not the one this version speaks ({message})")
         case state if state == READ_ONLY:
@@ -144,6 +145,21 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
     refused = StoreError(f"{where} refused a statement: {message} (SQLSTATE {error.sqlstate})")
     refused.refuses_statement = True
     return refused
+
+
+def _in_our_words(state: str, detail: str) -> HoldfastError:
+    match state:
+        case "HF002":
+            return WorkerDead(detail)
+        case "HF003":
+            return NotFound("task", detail)
+        case _:
+            return foreign_fact(detail)
+
+
+def full_queue(detail: Mapping[str, Any]) -> QueueFull:
+    """Return the error for a queue that a submission found full."""
+    return QueueFull(detail["queue"], detail["limit"])
 
 
 def lease_refused(error: psycopg.Error, task_id: str, key_form: int) -> HoldfastError | None:

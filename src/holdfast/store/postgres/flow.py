@@ -1,4 +1,4 @@
-"""What is paused: nothing new of it is leased."""
+"""What is paused, and the settings of queues."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import psycopg
 
 from holdfast.model.errors import Conflict, NotFound, StoreError
 from holdfast.model.pause import QUEUE, Pause, kind_of, nothing_to_pause
+from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.store.base import ANYTHING
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.records import RECORDS
@@ -44,3 +45,16 @@ async def unpause(db: Database, subject: str) -> bool:
 async def pauses(db: Database) -> list[Pause]:
     """See FlowVerbs."""
     return await db.all(RECORDS.pause, "pauses")
+
+
+async def set_queue(db: Database, name: str, max_pending: int | Keep | None) -> QueueSettings:
+    """See FlowVerbs."""
+    changes_limit = max_pending is not KEEP
+    await db.fetch("set_queue", name, changes_limit, max_pending if changes_limit else None)
+    [row] = await db.fetch("settings_of_queue", name)
+    return RECORDS.queue_settings(*row)
+
+
+async def queue_settings(db: Database) -> list[QueueSettings]:
+    """See FlowVerbs."""
+    return await db.all(RECORDS.queue_settings, "queue_settings")

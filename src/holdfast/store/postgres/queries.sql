@@ -86,6 +86,15 @@ SELECT {pause} FROM {schema}.pause($1, $2, $3, $4, $5)
 -- name: unpause
 SELECT {schema}.unpause($1, $2)
 
+-- name: set_queue
+SELECT {schema}.set_queue($1, $2, $3)
+
+-- name: settings_of_queue
+SELECT {queue_settings} FROM {schema}.shown_queues WHERE name = $1
+
+-- name: queue_settings
+SELECT {queue_settings} FROM {schema}.shown_queues ORDER BY name
+
 -- name: pauses
 SELECT {pause} FROM {schema}.pauses ORDER BY subject
 

@@ -25,6 +25,8 @@ class PostgresBackend(Database, Backend):
     pause = flow.pause
     unpause = flow.unpause
     pauses = flow.pauses
+    set_queue = flow.set_queue
+    queue_settings = flow.queue_settings
 
     register = lease.register
     heartbeat = lease.heartbeat

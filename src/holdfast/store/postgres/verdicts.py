@@ -21,6 +21,7 @@ from holdfast.model.operations import (
 )
 from holdfast.model.task import Submitted, Task
 from holdfast.model.transitions import TaskState
+from holdfast.store.postgres.errors import full_queue
 
 Answer = Mapping[str, Any]
 
@@ -37,7 +38,8 @@ def verdict_of(commit: Commit, answer: Answer) -> Verdict:
     if word == Refusal.NOT_FOUND:
         return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=f"no task {commit.task_id}")
     refusal = None if word in {None, _DUPLICATE} else Refusal(word)
-    detail, budget = _explain(commit, answer, refusal)
+    full = full_queue(answer["detail"]) if refusal is Refusal.FULL else None
+    detail, budget = (str(full), None) if full is not None else _explain(commit, answer, refusal)
     return Verdict(
         task_id=commit.task_id,
         refusal=refusal,
@@ -53,6 +55,7 @@ def verdict_of(commit: Commit, answer: Answer) -> Verdict:
         paused=answer["paused"],
         children=tuple(Submitted(**child) for child in answer.get("children", ())),
         budget=budget,
+        full=full,
     )
 
 

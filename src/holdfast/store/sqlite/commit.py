@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
-from holdfast.model.errors import BudgetExceeded, InvalidValue
+from holdfast.model.errors import InvalidValue
 from holdfast.model.operations import Emit, Move, Release, RequestCancel, SubmitChild
 from holdfast.model.task import Submitted
 from holdfast.model.transitions import KEEPS_LEASE, TaskState
@@ -88,7 +88,7 @@ def _judge_and_apply(tx: WriteTransaction, commit: Commit) -> Verdict:
         tx.statement("ROLLBACK TO one")
         tx.hints = hints
         tx.statement("RELEASE one")
-        return _verdict(task_row(stored), commit, refused.refusal, refused.detail, budget=refused.budget)
+        return _verdict(task_row(stored), commit, refused.refusal, refused.detail, cause=refused)
     tx.statement("RELEASE one")
     return _verdict(row, commit, children=children)
 
@@ -116,7 +116,7 @@ def _verdict(
     *,
     duplicate: bool = False,
     children: tuple[Submitted, ...] = (),
-    budget: BudgetExceeded | None = None,
+    cause: Refused | None = None,
 ) -> Verdict:
     if row is None:
         return Verdict(task_id=commit.task_id, refusal=refusal, detail=detail)
@@ -126,7 +126,8 @@ def _verdict(
         detail=detail,
         duplicate=duplicate,
         children=children,
-        budget=budget,
+        budget=None if cause is None else cause.budget,
+        full=None if cause is None else cause.full,
         state=row.state,
         fence=row.fence,
         sequence=row.sequence,

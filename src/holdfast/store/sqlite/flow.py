@@ -1,12 +1,15 @@
-"""What is paused: nothing new of it is leased."""
+"""What is paused, and the settings of queues."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
-from holdfast.model.errors import Conflict
+import apsw
+
+from holdfast.model.errors import Conflict, QueueFull
 from holdfast.model.pause import QUEUE, TASK, Pause, kind_of, nothing_to_pause
+from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.store.base import ANYTHING
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
@@ -86,3 +89,35 @@ def why_paused(tx: WriteTransaction, row: TaskRow, *, any_by_kind: bool) -> str 
         if not queues:
             return f"{QUEUE}:{row.queue}"
     return None
+
+
+_FULL: Final = "holdfast: the queue is full"
+"""What the trigger task_is_queued says."""
+
+
+def set_queue(tx: WriteTransaction, name: str, max_pending: int | Keep | None) -> QueueSettings:
+    """See FlowVerbs."""
+    if tx.first("settings_of_queue", name) is None:
+        tx.run("insert_queue", name)
+    if max_pending is not KEEP:
+        tx.run("set_max_pending", name, max_pending)
+    return _settings(tx, name)
+
+
+def _settings(tx: WriteTransaction, name: str) -> QueueSettings:
+    ((*row,),) = tx.all("settings_of_queue", name)
+    return RECORDS.queue_settings(*row)
+
+
+def queue_settings(reader: Reader) -> list[QueueSettings]:
+    """See FlowVerbs."""
+    return reader.all(RECORDS.queue_settings, "queue_settings")
+
+
+def full_queue(tx: WriteTransaction, error: apsw.ConstraintError, queues: Iterable[str]) -> QueueFull | None:
+    """Return which of these queues is full, if that is what the error of an insert says."""
+    if _FULL not in str(error):
+        return None
+    found = [tx.first("settings_of_queue", name) for name in dict.fromkeys(queues)]
+    full = [settings for row in found if row is not None and (settings := RECORDS.queue_settings(*row)).is_full]
+    return QueueFull(full[0].name, full[0].max_pending or 0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused, not_quiet_message, reopening_refused
 from holdfast.model.effect import EffectState
-from holdfast.model.errors import BudgetExceeded
+from holdfast.model.errors import BudgetExceeded, QueueFull
 from holdfast.model.operations import (
     SAME_INPUT,
     ApplyPatch,
@@ -49,10 +49,12 @@ from holdfast.store.sqlite.write_transaction import WriteTransaction
 class Refused(Exception):
     """One operation does not apply, so nothing of its Commit may stay. A signal, not an error for a caller."""
 
-    def __init__(self, refusal: Refusal, detail: str, budget: BudgetExceeded | None = None) -> None:
+    def __init__(
+        self, refusal: Refusal, detail: str, budget: BudgetExceeded | None = None, *, full: QueueFull | None = None
+    ) -> None:
         """Carry what the verdict will say."""
         super().__init__(detail)
-        self.refusal, self.detail, self.budget = refusal, detail, budget
+        self.refusal, self.detail, self.budget, self.full = refusal, detail, budget, full
 
 
 def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
@@ -206,7 +208,10 @@ def _require_quiet(tx: WriteTransaction, op: RequireQuiet) -> None:
 
 
 def _submit_child(tx: WriteTransaction, commit: Commit, task: NewTask) -> Submitted:
-    submitted = submission.submit(tx, task)
+    try:
+        submitted = submission.submit(tx, task)
+    except QueueFull as full:
+        raise Refused(Refusal.FULL, str(full), full=full) from None
     if submitted.conflict:
         raise Refused(Refusal.KEY, f"a child of {commit.task_id} needs key {task.key!r}, taken by {submitted.task_id}")
     return submitted

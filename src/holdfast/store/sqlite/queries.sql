@@ -351,6 +351,21 @@ SELECT EXISTS (
       AND key_form <= ?3
       AND NOT EXISTS (SELECT 1 FROM pauses WHERE subject IN ('queue:' || queue, 'task:' || name)))
 
+-- name: queue_settings
+SELECT {queue_settings} FROM queues ORDER BY name
+
+-- name: settings_of_queue
+SELECT {queue_settings} FROM queues WHERE name = ?
+
+-- name: insert_queue
+-- The only time that its tasks are counted.
+INSERT INTO queues (name, max_pending, pending)
+SELECT ?1, NULL, count(*) FROM tasks INDEXED BY tasks_open
+WHERE finished_at IS NULL AND state = 'pending' AND queue = ?1
+
+-- name: set_max_pending
+UPDATE queues SET max_pending = ?2 WHERE name = ?1
+
 -- name: pauses
 SELECT {pause} FROM pauses ORDER BY subject
 

@@ -12,7 +12,7 @@ from holdfast.store.backend import Backend
 from holdfast.store.base import Capabilities
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import commit, flow, journals, lease, memory, queries, retention, submission, sweep
-from holdfast.store.sqlite.database import Database, quickly, slowly, written
+from holdfast.store.sqlite.database import MANY, Database, quickly, slowly, written
 from holdfast.store.sqlite.user_transaction import transact
 
 
@@ -29,6 +29,8 @@ class SqliteBackend(Database, Backend):
     pause = written(flow.pause)
     unpause = written(flow.unpause)
     pauses = quickly(flow.pauses)
+    set_queue = written(flow.set_queue, items=lambda name, max_pending: MANY)
+    queue_settings = quickly(flow.queue_settings)
 
     register = written(lease.register)
     heartbeat = written(lease.heartbeat)

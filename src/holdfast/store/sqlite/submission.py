@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import apsw
+
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, search_text
 from holdfast.model.transitions import TaskState
 from holdfast.store.records import Row, payload_or_none
 from holdfast.store.sqlite.database import MANY, Database
+from holdfast.store.sqlite.flow import full_queue
 from holdfast.store.sqlite.lifecycle import EVENT, wake, write_outcome
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
@@ -58,7 +61,10 @@ def _all_new(tx: WriteTransaction, tasks: Sequence[NewTask]) -> bool:
 
 
 def _store(tx: WriteTransaction, tasks: Sequence[NewTask], inputs: Sequence[bytes]) -> None:
-    tx.run_many("insert_task", [_row(tx, task, body) for task, body in zip(tasks, inputs, strict=True)])
+    try:
+        tx.run_many("insert_task", [_row(tx, task, body) for task, body in zip(tasks, inputs, strict=True)])
+    except apsw.ConstraintError as error:
+        raise full_queue(tx, error, [task.queue for task in tasks]) or error from None
     if tasks:
         tx.last_task = tasks[-1].id, 1
     tx.run_many("insert_input", [(task.id, body) for task, body in zip(tasks, inputs, strict=True)])

@@ -30,6 +30,7 @@ commit_fenced.py       Commits of a worker: fenced, numbered, and safe to send a
 effects.py             Effects: their states follow one table, and doubt is never hidden
 events.py              Events: facts on a channel, numbered, kept, read from any position
 fidelity.py            Fidelity: stored values are returned exactly as they were given
+full_queues.py         Full queues: what would go beyond the limit of a queue is refused, and nothing of it is stored
 hints.py               Hints that something changed
 history.py             History: every move of a task, first to last
 journal.py             The journal: steps, patches, checkpoints, and everything a worker needs to continue
@@ -77,6 +78,7 @@ from holdfast.testing.contract.commit_fenced import FencedCommitContract
 from holdfast.testing.contract.effects import EffectsContract
 from holdfast.testing.contract.events import EventsContract, QuietContract, SubmissionContract
 from holdfast.testing.contract.fidelity import FidelityContract
+from holdfast.testing.contract.full_queues import FullQueuesContract
 from holdfast.testing.contract.hints import HintsContract
 from holdfast.testing.contract.history import HistoryContract
 from holdfast.testing.contract.journal import (
@@ -139,6 +141,7 @@ class StoreContract(
     ArtifactsContract,
     MemoryContract,
     PausesContract,
+    FullQueuesContract,
     PruneContract,
     HintsContract,
     SaveContract,

@@ -31,6 +31,8 @@ VERBS: dict[str, Callable[[StateStore], Awaitable[object]]] = {
     "pause": lambda store: store.pause("queue:default", by="person"),
     "unpause": lambda store: store.unpause("queue:default"),
     "pauses": lambda store: store.pauses(),
+    "set_queue": lambda store: store.set_queue("default", max_pending=1),
+    "queue_settings": lambda store: store.queue_settings(),
     "emit": lambda store: store.emit("news", 1),
     "get": lambda store: store.get("task"),
     "find": lambda store: store.find(),

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from holdfast.model.approval import ApprovalState
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
-from holdfast.model.errors import BudgetExceeded
+from holdfast.model.errors import BudgetExceeded, QueueFull
 from holdfast.model.operations import (
     Move,
     Release,
@@ -43,7 +43,7 @@ def commit_one(tables: Tables, commit: Commit, now: datetime) -> tuple[Tables, V
                 child = apply(changed, commit, operation, now)
                 children += [child] if child else []
     except Refused as refusal:
-        return tables, _verdict(tables, commit, refusal=refusal.refusal, budget=refusal.budget)
+        return tables, _verdict(tables, commit, refusal=refusal.refusal, budget=refusal.budget, full=refusal.full)
     _finish(changed, commit, now)
     return changed, _verdict(changed, commit, children=tuple(children))
 
@@ -170,6 +170,7 @@ def _verdict(
     duplicate: bool = False,
     children: tuple[Submitted, ...] = (),
     budget: BudgetExceeded | None = None,
+    full: QueueFull | None = None,
 ) -> Verdict:
     if commit.task_id not in tables.tasks:
         return Verdict(task_id=commit.task_id, refusal=refusal, detail=detail)
@@ -189,4 +190,5 @@ def _verdict(
         paused=task.id in tables.pauses,
         children=children,
         budget=budget,
+        full=full,
     )

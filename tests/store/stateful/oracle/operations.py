@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused
 from holdfast.model.effect import Effect
-from holdfast.model.errors import BudgetExceeded
+from holdfast.model.errors import BudgetExceeded, QueueFull
 from holdfast.model.operations import (
     SAME_INPUT,
     ApplyPatch,
@@ -49,8 +49,9 @@ from tests.store.stateful.oracle.tables import Tables
 class Refused(Exception):
     """An operation refuses its whole Commit."""
 
-    def __init__(self, refusal: Refusal, budget: BudgetExceeded | None = None) -> None:
+    def __init__(self, refusal: Refusal, budget: BudgetExceeded | None = None, full: QueueFull | None = None) -> None:
         super().__init__(refusal)
+        self.full = full
         self.refusal = refusal
         self.budget = budget
 
@@ -221,7 +222,10 @@ def _consume_approval(tables: Tables, task_id: str, use: ConsumeApproval) -> Non
 
 
 def _submit_child(tables: Tables, commit: Commit, child: NewTask, now: datetime) -> Submitted:
-    answer = submit_one(tables, replace(child, parent_id=commit.task_id, actor=commit.actor), now)
+    try:
+        answer = submit_one(tables, replace(child, parent_id=commit.task_id, actor=commit.actor), now)
+    except QueueFull as full:
+        raise Refused(Refusal.FULL, full=full) from None
     if answer.conflict:
         raise Refused(Refusal.KEY)
     return answer

@@ -14,6 +14,7 @@ from holdfast.model.errors import NotFound
 from holdfast.model.memory import Subject
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
+from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.step import Step
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
@@ -82,6 +83,12 @@ class Oracle:
 
     def pauses(self) -> list[Pause]:
         return [pause for _, pause in sorted(self.tables.pauses.items())]
+
+    def set_queue(self, name: str, *, max_pending: int | Keep | None = KEEP) -> QueueSettings:
+        return pausing.set_queue(self.tables, name, max_pending)
+
+    def queue_settings(self) -> list[QueueSettings]:
+        return [pausing.settings_of(self.tables, name) for name in sorted(self.tables.limits)]
 
     def sweep(self, limit: int = 100) -> Swept:
         return sweeping.sweep(self.tables, limit, self.now(), self._boot())

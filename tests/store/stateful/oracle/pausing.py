@@ -1,12 +1,14 @@
-"""pause, unpause, pauses; and what is paused."""
+"""pause, unpause, pauses, set_queue, queue_settings; and what is paused."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.model.errors import Conflict, NotFound
-from holdfast.model.pause import Pause, kind_of, pause_of
+from holdfast.model.errors import Conflict
+from holdfast.model.pause import Pause, kind_of, nothing_to_pause, pause_of
+from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.model.task import Task
+from tests.store.stateful.oracle.submitting import pending_in
 from tests.store.stateful.oracle.tables import Tables
 
 
@@ -20,10 +22,10 @@ def pause(tables: Tables, subject: str, by: str, reason: str | None, now: dateti
 
 def _change_task(tables: Tables, task_id: str) -> None:
     if task_id not in tables.tasks:
-        raise NotFound("task", task_id)
+        raise nothing_to_pause(task_id)
     task = tables.task(task_id)
     if task.state.is_terminal:
-        raise Conflict(f"task {task_id} has ended")
+        raise Conflict(f"task {task_id} is {task.state}; there is nothing left to pause")
     tables.change_task(task_id, revision=task.revision + 1)
 
 
@@ -37,3 +39,13 @@ def unpause(tables: Tables, subject: str) -> bool:
 
 def is_paused(tables: Tables, task: Task) -> bool:
     return pause_of(tables.pauses.values(), task_id=task.id, name=task.name, queue=task.queue) is not None
+
+
+def set_queue(tables: Tables, name: str, max_pending: int | Keep | None) -> QueueSettings:
+    before = tables.limits.get(name)
+    tables.limits[name] = before if max_pending is KEEP else max_pending
+    return settings_of(tables, name)
+
+
+def settings_of(tables: Tables, name: str) -> QueueSettings:
+    return QueueSettings(name=name, max_pending=tables.limits[name], pending=pending_in(tables, name))

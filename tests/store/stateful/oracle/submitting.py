@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from holdfast.model.canonical import canonical, digest
+from holdfast.model.errors import QueueFull
 from holdfast.model.records import Account
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task, search_text
 from holdfast.model.transitions import TaskState
@@ -20,6 +21,10 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
     if holder is not None:
         same = holder.task.name == new.name and holder.input_digest == input_digest
         return Submitted(task_id=holder.task.id, created=False, conflict=not same)
+    limit = tables.limits.get(new.queue)
+    is_refusable = new.state is TaskState.PENDING and new.schedule is None
+    if limit is not None and is_refusable and pending_in(tables, new.queue) >= limit:
+        raise QueueFull(new.queue, limit)
     available_at = (new.available_at or now).astimezone(UTC)
     task = Task(
         id=new.id,
@@ -56,6 +61,11 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
         account = Account(account=new.id, meter=meter, limit=limit, spent=0, reserved=0)
         tables.accounts[new.id, meter] = account
     return Submitted(task_id=new.id, created=True)
+
+
+def pending_in(tables: Tables, queue: str) -> int:
+    tasks = (row.task for row in tables.tasks.values())
+    return sum(task.queue == queue and task.state is TaskState.PENDING for task in tasks)
 
 
 def holder_of(tables: Tables, new: NewTask) -> TaskRow | None:

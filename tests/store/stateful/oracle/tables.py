@@ -76,6 +76,8 @@ class Tables:
     marks: dict[SubjectKey, str] = field(default_factory=dict)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     pauses: dict[str, Pause] = field(default_factory=dict)
+    limits: dict[str, int | None] = field(default_factory=dict)
+    """By queue: how many of its tasks may be pending."""
 
     def copy(self) -> Self:
         return type(self)(**{table.name: dict(getattr(self, table.name)) for table in fields(self)})

@@ -49,6 +49,7 @@ from holdfast.model.errors import StoreClosed, StoreForked
 from holdfast.model.patch import StatePatch
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Summary
+from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.model.records import Event
 from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue
@@ -290,6 +291,14 @@ class SyncHoldfast:
     def pauses(self) -> list[Pause]:
         """See Holdfast."""
         return self.wait(self._hold.pauses())
+
+    def queue(self, name: str, *, max_pending: int | Keep | None = KEEP) -> QueueSettings:
+        """See Holdfast."""
+        return self.wait(self._hold.queue(name, max_pending=max_pending))
+
+    def queues(self) -> list[QueueSettings]:
+        """See Holdfast."""
+        return self.wait(self._hold.queues())
 
     def fork(
         self,

@@ -1,9 +1,10 @@
-"""Pausing queues, names and single tasks from any process, and letting them go on."""
+"""Steering all work from any process: what is paused, and how full a queue may be."""
 
 from __future__ import annotations
 
 from holdfast.engine.runtime import log
 from holdfast.model.pause import Pause
+from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.store.base import StateStore
 
 
@@ -20,3 +21,11 @@ async def unpause(store: StateStore, subject: str, *, by: str) -> bool:
     if was_paused:
         log.logger.info("%s is unpaused by %s", subject, by)
     return was_paused
+
+
+async def set_queue(store: StateStore, name: str, *, max_pending: int | Keep | None) -> QueueSettings:
+    """Change the settings of a queue. The same again writes nothing: every process may say it when it starts."""
+    for settings in await store.queue_settings():
+        if settings.name == name and max_pending in {settings.max_pending, KEEP}:
+            return settings
+    return await store.set_queue(name, max_pending=max_pending)
