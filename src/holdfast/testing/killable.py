@@ -67,8 +67,8 @@ class WatchedAttempt(Attempt):
     @property
     def is_busy(self) -> bool:
         """Whether it takes real time: its code runs, and does not just wait through ``ctx``."""
-        parking = self.residence.parking
-        return bool(self.under_way.keys) or parking is None or parking.is_empty
+        branches = self.residence.branches
+        return bool(self.under_way.keys) or branches is None or branches.is_empty
 
     def find(self, key: str, kind: str) -> Step | None:
         """See Attempt."""

@@ -447,10 +447,10 @@ async def test_a_spill_keeps_the_waits_of_branches_that_just_look(
     async with still.worker(lease=LONG, grace=0.0) as worker:
         await rested(handle, clock)
         [attempt] = worker._host.slots.resting()
-        assert attempt.residence.parking is not None
+        assert attempt.residence.branches is not None
         looking.set()
         clock.advance(1.0)
-        await until(lambda: attempt.residence.parking is not None and not attempt.residence.parking._parked)
+        await until(lambda: attempt.residence.branches is not None and not attempt.residence.branches._parked)
         attempt.residence.spill()
         await until(lambda: worker.running == 0)
         looking.clear()

@@ -447,7 +447,7 @@ class Attempt:
         if not self.lease.holds:
             await self.lease.wait()
             await self.check(only_to_wait=only_to_wait)
-        elif not only_to_wait and self.residence.parking is not None:
+        elif not only_to_wait and self.residence.branches is not None:
             await self.residence.wake_up()
 
     async def begin_work(self) -> None:
@@ -459,8 +459,8 @@ class Attempt:
     @property
     def waiting_scopes(self) -> list[Scope]:
         """Where its branches wait for something from outside."""
-        parking = self.residence.parking
-        return [] if parking is None else parking.waiting_scopes
+        branches = self.residence.branches
+        return [] if branches is None else branches.waiting_scopes
 
     # Effects
 

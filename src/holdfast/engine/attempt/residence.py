@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from holdfast.engine.attempt.stop_reasons import Unwind
-from holdfast.engine.steps.suspension import ParkingLot, Suspendable
+from holdfast.engine.steps.suspension import Suspendable, WaitingBranches
 from holdfast.engine.worker.slots import Slots
 from holdfast.model.errors import HoldfastError
 
@@ -28,26 +28,26 @@ class Resident(Suspendable, Protocol):
 class Residence:
     """The slot of one attempt, and its waiting branches."""
 
-    __slots__ = ("_attempt", "_slots", "parking")
+    __slots__ = ("_attempt", "_slots", "branches")
 
     def __init__(self, attempt: Resident, slots: Slots[Any]) -> None:
         """Start at work, with one of the slots."""
         self._attempt = attempt
         self._slots = slots
-        self.parking: ParkingLot | None = None
+        self.branches: WaitingBranches | None = None
         """Where its branches wait; made for the first of them."""
 
-    def parking_lot(self) -> ParkingLot:
+    def waiting_branches(self) -> WaitingBranches:
         """Return where its branches wait."""
-        if self.parking is None:
-            self.parking = ParkingLot(self._attempt, self)
-            self._attempt.outbox.on_applied = self.parking.look_soon  # that Commit may come from the last busy branch
-        return self.parking
+        if self.branches is None:
+            self.branches = WaitingBranches(self._attempt, self)
+            self._attempt.outbox.on_applied = self.branches.look_soon  # that Commit may come from the last busy branch
+        return self.branches
 
     def clear(self) -> None:
         """Unwind the branches that still wait."""
-        if self.parking is not None:
-            self.parking.clear()
+        if self.branches is not None:
+            self.branches.clear()
 
     # Resting
 
@@ -61,7 +61,7 @@ class Residence:
     @property
     def is_resting(self) -> bool:
         """Whether it has given its slot back and still only waits."""
-        return self._slots.is_resting(self._attempt) and self.parking is not None and self.parking.only_waits
+        return self._slots.is_resting(self._attempt) and self.branches is not None and self.branches.only_waits
 
     @property
     def rested(self) -> float:
@@ -71,30 +71,30 @@ class Residence:
     @property
     def least_rest(self) -> float:
         """For how many seconds it may rest before it can be taken off its worker: longer after each useless time."""
-        return LEAST_REST * 2.0 ** min(0 if self.parking is None else self.parking.useless_spills, 10)
+        return LEAST_REST * 2.0 ** min(0 if self.branches is None else self.branches.useless_spills, 10)
 
     @property
     def is_rest_recorded(self) -> bool:
         """Whether the store knows that it rests."""
-        return self.parking is not None and self.parking.is_noted
+        return self.branches is not None and self.branches.is_noted
 
     async def note_rest(self) -> None:
         """Record that it rests."""
-        if self.parking is not None:
+        if self.branches is not None:
             with suppress(Unwind, HoldfastError):  # its branches get the same error when they write
-                await self.parking.note_rest()
+                await self.branches.note_rest()
 
     # Leaving the worker, or its slot
 
     def suspend(self) -> None:
         """Take the task off this process, if it only waits."""
-        if self.parking is not None:
-            self.parking.look_soon()
+        if self.branches is not None:
+            self.branches.look_soon()
 
     def spill(self) -> None:
         """Leave the worker if it only waits: other tasks need the place."""
-        if self.parking is not None and self.is_resting:
-            self.parking.spill()
+        if self.branches is not None and self.is_resting:
+            self.branches.spill()
 
     def leave(self) -> None:
         """Free the slot for good."""
@@ -110,14 +110,14 @@ class Residence:
                 attempt.hand_back()  # another worker may have room
                 raise Unwind
             await attempt.check()
-        elif self.parking is not None and self.parking.is_noted:
-            await self.parking.note_work()
+        elif self.branches is not None and self.branches.is_noted:
+            await self.branches.note_work()
             await attempt.check()
 
     async def begin_review(self) -> None:
         """Unwind the branches that the task's code has left waiting. The verifier needs a slot."""
-        if self.parking is not None:
+        if self.branches is not None:
             with suppress(Unwind):  # it was stopped: the caller records that
                 await self.wake_up()
             self.clear()
-            self.parking = self._attempt.outbox.on_applied = None
+            self.branches = self._attempt.outbox.on_applied = None

@@ -49,7 +49,7 @@ class _Clock:
     """When it reaches its limit, if it keeps running."""
 
 
-class RestingPlace(Protocol):
+class Resting(Protocol):
     """Where the attempt may rest while it waits."""
 
     @property
@@ -66,7 +66,7 @@ class Timed(HeldTask, Protocol):
     time_limit: TimeLimit | None
 
     @property
-    def residence(self) -> RestingPlace:
+    def residence(self) -> Resting:
         """Its place on its worker."""
 
     @property

@@ -175,7 +175,7 @@ async def _until_settled(step: UnclearStep, effect: Effect) -> Effect:
 
     line = step.line.written(attempt.task, StepState.PENDING, error=step.line.error, retry_at=at).step
     wait = UntilTime(key=line.key, at=at)
-    standing = await attempt.residence.parking_lot().park((wait,), line, (f"task:{attempt.task.id}",), look)
+    standing = await attempt.residence.waiting_branches().park((wait,), line, (f"task:{attempt.task.id}",), look)
     if standing.state is not effect.state:
         step.forget_error()
     return standing
@@ -300,7 +300,7 @@ async def ask_person(attempt: StepOwner, effect: Effect, waiting: Step, decision
         return None if approval.state is ApprovalState.OPEN else approval
 
     waits = (UntilDecided(key=waiting.key, approval_id=open_one.id),)
-    await attempt.residence.parking_lot().park(waits, waiting, (f"task:{attempt.task.id}",), look)
+    await attempt.residence.waiting_branches().park(waits, waiting, (f"task:{attempt.task.id}",), look)
     return await read_again(attempt, effect)
 
 

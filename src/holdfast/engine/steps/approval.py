@@ -101,7 +101,7 @@ async def decision(
         return None if found.state is _A.OPEN else found
 
     waits = (UntilDecided(key=key, approval_id=approval.id),)
-    found = await attempt.residence.parking_lot().park(waits, line, (f"task:{attempt.task.id}",), look)
+    found = await attempt.residence.waiting_branches().park(waits, line, (f"task:{attempt.task.id}",), look)
     return await _record(attempt, line, found, also)
 
 

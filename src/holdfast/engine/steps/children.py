@@ -144,7 +144,7 @@ async def _end_of(attempt: StepOwner, waiting: Step, child_id: str) -> Task:
         return task if task.state.is_terminal else None
 
     waits = (UntilChildren(key=waiting.key, children=(child_id,)),)
-    task = await attempt.residence.parking_lot().park(waits, waiting, (f"task:{child_id}",), look)
+    task = await attempt.residence.waiting_branches().park(waits, waiting, (f"task:{child_id}",), look)
     _check_not_leaving(attempt)
     return task
 

@@ -150,8 +150,8 @@ class Suspendable(HeldTask, Protocol):
         """Return only while this attempt may act."""
 
 
-class ParkingLot:
-    """The parked branches of one attempt."""
+class WaitingBranches:
+    """The branches of one attempt that wait, and those of them that are parked."""
 
     __slots__ = (
         "_attempt",

@@ -30,7 +30,7 @@ async def pause_until(attempt: StepOwner, step: Step, at: datetime) -> None:
     async def look() -> bool | None:
         return True if attempt.services.time.now() >= at else None
 
-    await attempt.residence.parking_lot().park((UntilTime(key=step.key, at=at),), step, (), look)
+    await attempt.residence.waiting_branches().park((UntilTime(key=step.key, at=at),), step, (), look)
 
 
 async def sleep(attempt: StepOwner, key: str, seconds: float) -> None:
@@ -82,7 +82,7 @@ async def wait_event(attempt: StepOwner, key: str, channel: str, *, timeout: flo
     if until is not None:
         waits.append(UntilTime(key=stable_bytes("timeout", key).hex(), at=until))
     try:
-        event = await attempt.residence.parking_lot().park(tuple(waits), waiting, (f"channel:{channel}",), look)
+        event = await attempt.residence.waiting_branches().park(tuple(waits), waiting, (f"channel:{channel}",), look)
         if isinstance(event, Event):
             output = encode({"channel": channel, "number": event.number, "payload": event.payload})
             done = journal_line(attempt, key, "event", waiting, state=StepState.COMPLETED, output=output)
