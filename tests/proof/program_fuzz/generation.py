@@ -19,7 +19,7 @@ REFINEMENTS = (
     "undo_again undo_search message outside_children fork_outside kept approved"
     "  fork_children fork_draws"
 )
-PEOPLE = "verifier revive fork cancel deadline prune"
+PEOPLE = "verifier revive fork cancel deadline prune pause"
 ACCIDENTS = "die act freeze hand_back jump deploy lost read_only full away replaced lapse"
 EVERYTHING = frozenset(f"{NODES} {REFINEMENTS} {PEOPLE} {ACCIDENTS}".split())
 LEAVES = [
@@ -102,6 +102,7 @@ class _Maker:
             away=self.dice.randint(4, 60) if self.has("away", 0.2) else 0,
             prune_after=self.dice.randint(4, 60) if self.has("prune", 0.25) else None,
             replaced=self.dice.randint(1, 16) if self.has("replaced", 0.2) else 0,
+            pause_after=self.dice.randint(1, 40) if self.has("pause", 0.3) else None,
         )
         ops = {node.op for node in made.body.walk()}
         if "fork_children" not in self.features and "child" in ops:

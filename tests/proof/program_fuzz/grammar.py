@@ -85,6 +85,8 @@ class Case:
     there are so many records; 0: never."""
     prune_after: int | None = None
     """After so many records a person prunes what has ended."""
+    pause_after: int | None = None
+    """After so many records a person pauses the task, and lets it go on when it has left its worker, or later."""
     replaced: int = 0
     """The first life finds another store at the path, from this Commit on; 0: never."""
 

@@ -23,6 +23,8 @@ from tests.proof.program_fuzz.records import Records
 MOST = 1000
 PRUNED_AFTER = timedelta(seconds=1)
 """How long ago something ended that is pruned."""
+LOOKS_AT_PAUSED = 30
+"""After so many looks a paused task goes on, whether or not it has left its worker."""
 LATER = 300.0
 """Seconds that a task which is brought back gets, if it had a deadline."""
 OVER = frozenset({StepState.COMPLETED, StepState.FAILED})
@@ -61,6 +63,8 @@ class Office:
         self._dice = random.Random(f"people {self.case.seed}")
         self._emitted: dict[str, int] = {}
         self._rounds = 0
+        self._paused_in: int | None = None
+        self._is_paused = True
         self._is_pruned = False
         self._talkative = {node.id: node["messages"] for node in self.case.body.walk() if node["messages"]}
         self._outside = OutsideAgents(self.case, self.records, self.hold, seconds=self.outside_lease, fork=self._fork)
@@ -86,11 +90,25 @@ class Office:
             self.records.write("cancelled", self.root)
             with suppress(NotFound):  # it had ended, and was pruned
                 await persist(lambda: self.hold.cancel(self.root))
+        if case.pause_after is not None and size >= case.pause_after:
+            await self._pause_for_a_while()
         if case.fork_after is not None and not self.forked and size >= case.fork_after:
             self.forked = True
             await self._fork(self.root)
         if case.prune_after is not None and not self._is_pruned and size >= case.prune_after:
             await self._prune()
+
+    async def _pause_for_a_while(self) -> None:
+        """Pause the task once; unpause it when it has left its worker, or after some looks."""
+        if self._paused_in is None:
+            self._paused_in = self._rounds
+            with suppress(NotFound, Conflict):  # it had ended, and may have been pruned
+                await persist(lambda: self.hold.pause(self.root))
+        elif self._is_paused:
+            task = await persist(lambda: self.store.get(self.root))
+            if task is None or task.owner is None or self._rounds > self._paused_in + LOOKS_AT_PAUSED:
+                self._is_paused = False
+                await persist(lambda: self.hold.unpause(self.root))
 
     async def _prune(self) -> None:
         """Prune what has ended a while ago: nothing else may go."""

@@ -52,6 +52,7 @@ _PLAIN: dict[str, Any] = {
     "full": 0,
     "away": 0,
     "prune_after": None,
+    "pause_after": None,
     "replaced": 0,
     "deadline": None,
     "cancel_after": None,
