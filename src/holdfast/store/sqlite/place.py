@@ -5,8 +5,9 @@ has it open. SQLite does not notice. ``.restore`` changes all of it in one trans
 the store counts its states: the *epoch*, kept in ``user_version``, rises with the first write of each process in each
 second, and right before the WAL is copied into the file. A backup has a lower one than any write a second later.
 
-Every transaction compares the epoch it sees with the last one. The header of the file is read only when the file was
-written since the last look. It also holds the schema's number, which SQLite changes in every copy that it makes itself.
+A transaction compares the epoch it sees with the last one if any connection but its own has written since. The header
+of the file is read only when the file was written since the last look. It also holds the schema's number, which SQLite
+changes in every copy that it makes itself.
 
 A restore within the same epoch leaves the epoch as it is, but changes the schema's number, as a migration or VACUUM
 also does. Then the last task that this process wrote is looked up: a restore takes its last change back.
@@ -74,6 +75,8 @@ class FilePlace:
         """The epoch in which this process wrote it."""
         self._next_epoch: int | None = None
         self._began_one_at: float | None = None
+        self._seen_writes = -1
+        """SQLite's number of the writes that its own connection has seen, when the content was last looked at."""
 
     def check(self) -> None:
         """See Place."""
@@ -82,8 +85,13 @@ class FilePlace:
     def check_content(self) -> None:
         """Do the same inside a transaction, and see that nothing but the store's own writes changed its content."""
         written = _written(self._compare())
+        # Follows the writes of all connections once a transaction is open. No statement is run: 0.1 us instead of 11.
+        writes = self._connection.data_version()
+        if (writes, written) == (self._seen_writes, self._written):
+            return
         self._follow_epoch()
         self._follow_schema()
+        self._seen_writes = writes
         if written == self._written:
             return
         header = _read(self._header)
@@ -108,6 +116,8 @@ class FilePlace:
             self._epoch, self._began_one_at, self._next_epoch = self._next_epoch, now, None
         if last_task is not None:
             self._last_task, self._last_task_epoch = last_task, self._epoch
+        # Outside a transaction SQLite does not look for the writes of others: this counts our own COMMIT and no more.
+        self._seen_writes = self._connection.data_version()
 
     def _follow_epoch(self) -> None:
         epoch = current_epoch(self._connection)

@@ -92,8 +92,8 @@ async def test_a_lone_step_is_one_short_transaction_on_sqlite(tmp_path: Path) ->
         many = await cost_of(hold, [await hold.submit(steps, 1 + STEPS)], 1)
     per_step = {what: (many[what] - few[what]) / STEPS for what in many}
     assert per_step["BEGIN"] <= 1.2
-    # BEGIN, look at the epoch and at the fence, the task row, the step, COMMIT
-    assert sum(per_step.values()) <= 6.8, per_step
+    # BEGIN, look at the fence, the task row, the step, COMMIT; now and then an epoch begins
+    assert sum(per_step.values()) <= 5.8, per_step
 
 
 async def test_a_lone_step_is_one_statement_on_postgresql(postgres_url: str) -> None:
@@ -118,7 +118,8 @@ async def test_labels_cost_no_statement(backend: str, tmp_path: Path, request: p
         for labels in (None, {"tenant": "acme"}):
             async with statements_of(hold) as counted:
                 handle = await hold.submit(empty, labels=labels)
-                submitted.append({what: number for what, number in counted.items() if what != "--"})  # a trigger's
+                # Not the comments of triggers, and not the epoch, which begins every second.
+                submitted.append({what: number for what, number in counted.items() if what not in {"--", "PRAGMA"}})
             cost = await cost_of(hold, [handle], 1)
             worked.append({what: cost[what] for what in ("INSERT", "UPDATE", "DELETE", "commit_batch", "commit_plain")})
     assert submitted[0] == submitted[1]
