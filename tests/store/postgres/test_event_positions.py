@@ -9,6 +9,7 @@ from holdfast.model.operations import Emit, Move, SubmitChild, UntilEvent
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.batch import encode_batch
 from holdfast.store.sqlfiles import migrations
 from tests.store.postgres.support import claimed, execute, held, outside, paused
 
@@ -119,6 +120,12 @@ async def test_the_cluster_is_that_of_the_server(url: str, store: PostgresStore)
     assert execute(url, written) == [(server, server)]
 
 
+SUBMITTED_THEN = """
+SELECT FROM holdfast.submit(json_build_array(json_build_object(
+    'n', 0, 'id', '{}', 'name', 'job', 'agent_id', 'job', 'state', 'pending', 'queue', 'default', 'priority', 0,
+    'actor', 'submit', 'input', 1, 'input_digest', '', 'search', '', 'round', 1)), ARRAY['null'::bytea], false)"""
+
+
 async def test_a_store_from_before_positions(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tasks keep the rule by time for its events, and see every event since; a waiting one gets its event."""
     known = migrations("holdfast.store.postgres.migrations")
@@ -126,16 +133,15 @@ async def test_a_store_from_before_positions(url: str, monkeypatch: pytest.Monke
         older.setattr("holdfast.store.postgres.migration.migrations", lambda _: known[: THIS - 1])
         async with PostgresStore(url) as store:
             await store.emit("paid", "long ago")
-            await submit(store, "waiter")
-            # As a worker of that time claimed it: this version's workers speak to a later schema.
+            # As a process of that time did it: this version speaks to a later schema.
+            execute(url, SUBMITTED_THEN.format("waiter"))
             execute(url, "SELECT FROM holdfast.register('worker', 'worker', 60, '{}')")
             execute(url, "SELECT FROM holdfast.claim('worker', 1, 1, '{default}', '{job}', false)")
             [(fence,)] = execute(url, "SELECT fence FROM holdfast.tasks WHERE id = 'waiter' AND owner = 'worker'")
             wait = Move(to=TaskState.WAITING, reason="waits", waits=(UntilEvent(key="k", channel="paid", after=1),))
-            await store.commit(
-                [Commit(task_id="waiter", guard=Held("worker", fence, 1), operations=(wait,), actor="worker")]
-            )
-            await submit(store, "ended")
+            commit = Commit(task_id="waiter", guard=Held("worker", fence, 1), operations=(wait,), actor="worker")
+            await store._backend.fetch("commit_batch", *encode_batch([commit]), None)
+            execute(url, SUBMITTED_THEN.format("ended"))
             await store.emit("elsewhere", "since")
             # As if the clock had stepped back before the upgrade: the last event looks older than both tasks.
             execute(

@@ -6,11 +6,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
+from holdfast.model.pause import paused_message
 from holdfast.model.task import Task, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from tests.store.stateful.oracle.changes import Cause, log_transition, mark_readiness, move, take_away, touch
-from tests.store.stateful.oracle.pausing import is_paused
+from tests.store.stateful.oracle.pausing import is_paused, pause_on
 from tests.store.stateful.oracle.tables import NOT_READY, READY, READY_ALONE, Tables, TaskRow, WorkerRow
 
 
@@ -101,8 +102,8 @@ def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: t
         raise LeaseHeld(task_id, row.task.owner)
     if row.task.state.is_terminal:
         raise Conflict(f"task {task_id} has ended")
-    if is_paused(tables, row.task):
-        raise Conflict(f"task {task_id} is paused")
+    if (pause := pause_on(tables, row.task)) is not None:
+        raise Conflict(paused_message(task_id, pause.subject))
     if row.task.key_form > key_form:
         raise Conflict(f"task {task_id} has newer keys; upgrade this worker")
     _set_key_form(tables, row.task, key_form)

@@ -37,8 +37,12 @@ def unpause(tables: Tables, subject: str) -> bool:
     return True
 
 
+def pause_on(tables: Tables, task: Task) -> Pause | None:
+    return pause_of(tables.pauses.values(), task_id=task.id, name=task.name, queue=task.queue)
+
+
 def is_paused(tables: Tables, task: Task) -> bool:
-    return pause_of(tables.pauses.values(), task_id=task.id, name=task.name, queue=task.queue) is not None
+    return pause_on(tables, task) is not None
 
 
 def set_queue(tables: Tables, name: str, max_pending: int | Keep | None) -> QueueSettings:
