@@ -119,7 +119,7 @@ async def test_labels_cost_no_statement(backend: str, tmp_path: Path, request: p
             async with statements_of(hold) as counted:
                 handle = await hold.submit(empty, labels=labels)
                 # Not the comments of triggers, nor what comes by time: the epoch, and the hint behind a submission.
-                submitted.append({what: number for what, number in counted.items() if what not in {"--", "PRAGMA", "notify"}})
+                submitted.append({what: n for what, n in counted.items() if what not in {"--", "PRAGMA", "notify"}})
             cost = await cost_of(hold, [handle], 1)
             worked.append({what: cost[what] for what in ("INSERT", "UPDATE", "DELETE", "commit_batch", "commit_plain")})
     assert submitted[0] == submitted[1]
