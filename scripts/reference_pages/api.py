@@ -24,7 +24,8 @@ WIDTH = 100
 GROUPS = {
     "Applications": "Holdfast TaskDefinition Handle Worker SyncHoldfast SyncHandle SyncWorker",
     "Tasks and their context": (
-        "Context SyncContext Child Retry RetryAt GiveUp Deadline Machine Goto Reached Visit Task NewTask Submitted "
+        "Context SyncContext Child Retry RetryAt GiveUp Deadline Machine Goto Reached "
+        "Visit Task NewTask Submitted "
         "TaskState Transition Step StepState Failure Try Event Origin"
     ),
     "Effects": (
@@ -39,7 +40,7 @@ GROUPS = {
     ),
     "Checkpoints": "Checkpoints CheckpointStrategy CheckpointManager Checkpoint Resumed",
     "Budgets": "Budget Ledger Meter",
-    "Flow": "Pause QueueSettings",
+    "Flow": "Pause QueueSettings Schedule Overlap CatchUp",
     "People": "Ask Approval ApprovalState Decided",
     "Memory and artifacts": "Memory MemoryFact FactConflict effective_confidence Artifacts Artifact",
     "Stores": "open_store make_store TaskStore StateStore Capabilities TaskFilter Page Summary encode decode Clock "

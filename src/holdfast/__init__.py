@@ -84,6 +84,7 @@ from holdfast.model.queries import Page, Summary, TaskFilter
 from holdfast.model.queue_settings import QueueSettings
 from holdfast.model.records import Artifact, Checkpoint, Event, MemoryFact
 from holdfast.model.retry import GiveUp, Retry, RetryAt
+from holdfast.model.schedule import CatchUp, Overlap, Schedule
 from holdfast.model.state_diff import Change, ChangeKind, diff
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask, Submitted, Task
@@ -148,6 +149,7 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "Capabilities",
+    "CatchUp",
     "Change",
     "ChangeKind",
     "Checkpoint",
@@ -213,6 +215,7 @@ __all__ = [
     "NotHappened",
     "OpenAIModel",
     "Origin",
+    "Overlap",
     "Page",
     "Pause",
     "Price",
@@ -228,6 +231,7 @@ __all__ = [
     "RetryAt",
     "RiskLevel",
     "RowDamaged",
+    "Schedule",
     "SchemaMismatch",
     "ScriptedModel",
     "StateConflict",

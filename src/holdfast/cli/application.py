@@ -26,6 +26,7 @@ from holdfast.cli.commands.prune import prune
 from holdfast.cli.commands.queues import queue, queues
 from holdfast.cli.commands.resume import resume, retry
 from holdfast.cli.commands.run import run
+from holdfast.cli.commands.schedules.group import schedules
 from holdfast.cli.commands.send import send
 from holdfast.cli.commands.serve import serve
 from holdfast.cli.commands.show import show
@@ -89,6 +90,7 @@ app.command("state", rich_help_panel=LOOK)(state)
 app.command("diff", rich_help_panel=LOOK)(diff)
 app.command("queues", rich_help_panel=LOOK)(queues)
 app.command("workers", rich_help_panel=LOOK)(workers)
+app.add_typer(schedules, cls=PlainGroup, rich_help_panel=LOOK)
 
 app.command("resume", rich_help_panel=ACT)(resume)
 app.command("retry", rich_help_panel=ACT)(retry)
@@ -114,5 +116,5 @@ app.command("doctor", rich_help_panel=KEEP)(doctor)
 app.command("config", rich_help_panel=KEEP)(config)
 app.command("bench", rich_help_panel=KEEP)(bench)
 
-for registered in (*app.registered_commands, *memory.registered_commands):
+for registered in (*app.registered_commands, *memory.registered_commands, *schedules.registered_commands):
     registered.cls = PlainCommand

@@ -12,6 +12,7 @@ from holdfast.model.errors import InvalidValue
 
 QUEUE: Final = "task://queue"
 CURRENT: Final = "task://current"
+SCHEDULES: Final = "task://schedules"
 
 STATE_TEMPLATE: Final = "state://agents/{agent_id}/tasks/{task_id}"
 STEPS_TEMPLATE: Final = "state://agents/{agent_id}/tasks/{task_id}/steps{?after}"
@@ -65,6 +66,11 @@ class CurrentAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class SchedulesAddress:
+    """What is submitted again and again."""
+
+
+@dataclass(frozen=True, slots=True)
 class ArtifactAddress:
     """An artifact, or a part of it."""
 
@@ -81,7 +87,7 @@ class FactAddress:
 
 
 TaskAddress: TypeAlias = StateAddress | StepsAddress | CheckpointAddress
-Address: TypeAlias = TaskAddress | QueueAddress | CurrentAddress | ArtifactAddress | FactAddress
+Address: TypeAlias = TaskAddress | QueueAddress | CurrentAddress | SchedulesAddress | ArtifactAddress | FactAddress
 
 
 def state_uri(agent_id: str, task_id: str) -> str:
@@ -127,6 +133,9 @@ def read_address(uri: str) -> Address | None:  # noqa: PLR0911 - one for each ki
         case "task", "current" | "current/":
             _check(asked, set(), uri)
             return CurrentAddress()
+        case "task", "schedules" | "schedules/":
+            _check(asked, set(), uri)
+            return SchedulesAddress()
         case "artifact", name if _is_name(name):
             _check(asked, {"offset", "length"}, uri)
             length = _number(asked, "length", uri) if asked.get("length") else None

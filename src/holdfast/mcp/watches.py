@@ -21,12 +21,13 @@ from holdfast.mcp.addresses import (
     CurrentAddress,
     FactAddress,
     QueueAddress,
+    SchedulesAddress,
     StateAddress,
     StepsAddress,
     TaskAddress,
 )
 from holdfast.mcp.excerpts import text_of
-from holdfast.mcp.resources.content import queue_form, running_tasks
+from holdfast.mcp.resources.content import queue_form, running_tasks, schedules_form
 from holdfast.model.canonical import digest
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError
 from holdfast.redaction import make_logger
@@ -197,7 +198,7 @@ class ResourceWatcher:
                 notifier = self._notifiers[uri, notify] = Notifier(uri, notify)
             notifier.send()
 
-    async def _fingerprint(self, address: Address) -> str:
+    async def _fingerprint(self, address: Address) -> str:  # noqa: PLR0911 - one for each kind
         """Return something that changes when the resource does."""
         match address:
             case StateAddress() | StepsAddress() | CheckpointAddress():
@@ -213,6 +214,8 @@ class ResourceWatcher:
                 running = [f"{task.id}/{task.revision}" for task in await running_tasks(self._access)]
                 held = [f"{lease.task_id}/{lease.fence}" for lease in await self._service.held_outside()]
                 return _digest([running, sorted(held)])
+            case SchedulesAddress():
+                return _digest(await schedules_form(self._access))
             case ArtifactAddress():
                 return "there" if await self._service.has_artifact(address.artifact_id) else "gone"
             case FactAddress(entity):
@@ -229,7 +232,7 @@ def _may_concern(address: Address, topics: frozenset[str]) -> bool:
         return True
     if isinstance(address, _OF_A_TASK):
         return f"task:{address.task_id}" in topics
-    if isinstance(address, QueueAddress | CurrentAddress):
+    if isinstance(address, QueueAddress | CurrentAddress | SchedulesAddress):
         return any(topic.startswith(("queue:", "task:")) for topic in topics)
     return False
 

@@ -15,6 +15,7 @@ commit.py           Commit: an atomic set of operations on one task, and the ver
 context_slice.py    ContextSlice: the part of an AgentState that one model call sees
 deadline.py         Deadlines: absolute moments by which something must be over, for a whole task and for each step
 doubt.py            Doubt: an effect with an unknown outcome, who is asked about it, and what can be decided
+due_schedule.py     A due schedule: what it does, decided apart from doing it
 effect.py           Effect: what a step did to the world, and what is known about it
 errors.py           Every error Holdfast raises on purpose
 excerpt.py          Excerpts: the parts that a model sees of a text that is too large for its context
@@ -35,8 +36,8 @@ memory_document.py  Memory as one JSON document, for a backup or an import into 
 message.py          The conversation of an agent and its model, as data: messages, tool calls, replies, usage
 operations.py       Operations: what a Commit can do to its task, and what a waiting task can wait for
 patch.py            StatePatch: the only way an AgentState changes
-pause.py            Pauses: queues, tasks of a name, and single tasks of which nothing new begins until they are
-                    unpaused
+pause.py            Pauses: queues, tasks of a name, schedules and single tasks of which nothing new begins until they
+                    are unpaused
 payload.py          Payloads: typed values inside a task's record, where people and other programs read plain JSON
 proof.py            Which errors prove that nothing happened
 queries.py          Queries on a store: filters, pages, counts, a task with its whole journal, and the health of the
@@ -49,12 +50,14 @@ restore.py          Build typed values from plain data, by a type annotation of 
 retry.py            Retry: when to try again, decided apart from doing it
 risk.py             Risk levels: how much a tool can do to the world, and so whether a person has to agree first
 route.py            Route: the code that an error passed on its way from where it was raised to where it was caught
+schedule.py         Schedules: what is submitted again and again, at which times, and what is known of the runs so far
 size.py             The size in bytes of Commits and new tasks, and how many of them are sent to a store together
 state_diff.py       What changed between two AgentStates, in words; used by ``holdfast diff`` and the dashboard
 state_size.py       How large an AgentState, a patch and a message may be
 step.py             Step: one unit of work inside a task, journaled under a key
 tags.py             The closed set of types beyond JSON that are stored exactly, each under a short tag
 task.py             Task: one piece of work that a user, a parent or a schedule asked for
+ticks.py            Ticks: the moments at which a schedule fires
 tokens.py           How much room a text takes in a model's context: its bytes (exact) and its tokens (estimated)
 transitions.py      The life of a task: the one table of allowed moves
 utf8.py             UTF-8 that is cut, damaged or not text at all

@@ -1,4 +1,4 @@
-"""Pauses: queues, tasks of a name, and single tasks of which nothing new begins until they are unpaused."""
+"""Pauses: queues, tasks of a name, schedules and single tasks of which nothing new begins until they are unpaused."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from datetime import datetime
 from typing import Final
 
 from holdfast.model.checks import check_name
-from holdfast.model.errors import NotFound
+from holdfast.model.errors import InvalidValue, NotFound
 
 QUEUE: Final = "queue"
 TASK: Final = "task"
+SCHEDULE: Final = "schedule"
+"""A schedule keeps its pause in its own row: no pause of this kind is stored as one."""
 
-KINDS: Final = (QUEUE, TASK)
+KINDS: Final = (QUEUE, TASK, SCHEDULE)
 """What a subject can begin with, before a colon and a name. A subject that begins otherwise is the id of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """One pause: of ``queue:<name>``, of all tasks of a name (``task:<name>``), or of the task with this id."""
+    """One pause: of ``queue:<name>``, of all tasks of a name (``task:<name>``), of ``schedule:<name>``, or a task."""
 
     subject: str
     at: datetime
@@ -39,6 +41,8 @@ def check_subject(subject: str) -> str:
     kind = kind_of(subject)
     if kind is not None:
         check_name(f"name after {kind}:", subject.removeprefix(f"{kind}:"))
+    if kind == SCHEDULE:
+        raise InvalidValue(f"the pause of {subject!r} is a part of the schedule; use hold.pause, or put_schedule")
     return subject
 
 

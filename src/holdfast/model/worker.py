@@ -163,6 +163,8 @@ class Swept:
     """The batch was full: sweep again."""
     next_due: datetime | None = None
     """The earliest moment known at which there will be something to sweep, apart from dead workers."""
+    next_tick: datetime | None = None
+    """When the next schedule is due. A schedule whose declaring worker is dead counts as due: others look after it."""
 
 
 def newer_keys_message(task_id: str, *, key_form: int, spoken: int) -> str:

@@ -21,6 +21,7 @@ from holdfast.model.payload import plain
 from holdfast.model.queries import Pruned, QueueCounts
 from holdfast.model.queue_settings import QueueSettings
 from holdfast.model.records import ArtifactLink, Event, MemoryFact
+from holdfast.model.schedule import Schedule
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import Transition
@@ -201,6 +202,33 @@ def queue_form(queue: QueueCounts) -> Form:
         "waiting": queue.waiting,
         "review": queue.review,
         "oldest_ready_at": moment(queue.oldest_ready_at),
+    }
+
+
+def schedule_form(schedule: Schedule) -> Form:
+    """Return a schedule; durations are in seconds."""
+    return {
+        "name": schedule.name,
+        "task": schedule.task,
+        "cron": schedule.cron,
+        "every": None if schedule.every is None else schedule.every.total_seconds(),
+        "timezone": schedule.timezone,
+        "jitter": schedule.jitter.total_seconds(),
+        "overlap": str(schedule.overlap),
+        "catch_up": str(schedule.catch_up),
+        "queue": schedule.queue,
+        "priority": schedule.priority,
+        "next": [moment(at) for at in schedule.next],
+        "declared": schedule.declared,
+        "declared_by": list(schedule.declared_by),
+        "paused_at": moment(schedule.paused_at),
+        "last_tick_at": moment(schedule.last_tick_at),
+        "last_task_id": schedule.last_task_id,
+        "last_state": None if schedule.last_state is None else str(schedule.last_state),
+        "fired_at": moment(schedule.fired_at),
+        "skipped_at": moment(schedule.skipped_at),
+        "created_at": moment(schedule.created_at),
+        "trouble": schedule.trouble,
     }
 
 

@@ -16,6 +16,7 @@ from holdfast.engine.manage.decide import as_they_stand
 from holdfast.engine.manage.fork.ancestry import Origin
 from holdfast.engine.manage.memory import HalfLife, Memory
 from holdfast.engine.manage.state import AppliedPatch
+from holdfast.engine.schedules.manage import read_schedule
 from holdfast.engine.worker.worker import Worker
 from holdfast.model.agent_state import AgentState
 from holdfast.model.approval import Approval, ApprovalState
@@ -27,6 +28,7 @@ from holdfast.model.pause import Pause, kind_of
 from holdfast.model.queries import Noun, Page, Pruned, QueueCounts, TaskFilter
 from holdfast.model.queue_settings import Keep, QueueSettings
 from holdfast.model.records import ArtifactLink, Checkpoint, Event, MemoryFact
+from holdfast.model.schedule import Schedule
 from holdfast.model.state_diff import Change
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task
@@ -356,6 +358,14 @@ class Service:
         """Return what is paused."""
         return await self._hold.pauses()
 
+    async def schedules(self) -> list[Schedule]:
+        """Return all schedules, by name."""
+        return await self._hold.schedules()
+
+    async def schedule(self, name: str) -> Schedule:
+        """Return one schedule. Raises NotFound."""
+        return await read_schedule(self._hold.services, name)
+
     async def queued(self, *, queue: str | None = None, limit: int = 50, after: str | None = None) -> Page[Task]:
         """Return one page of what waits to be claimed, in the order in which it comes up."""
         return await self._hold.store.queued(queue=queue, limit=limit, after=after)
@@ -462,6 +472,14 @@ class Service:
         task = await self.task(part)
         await self._hold.send(task.id, text, by=by)
         return task
+
+    async def trigger_schedule(self, name: str, *, by: str) -> str:
+        """Submit a task of a schedule now; return its id."""
+        return (await self._hold.trigger(name, by=by)).id
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Delete a schedule; return whether there was one."""
+        return await self._hold.unschedule(name)
 
     async def budget(self, part: str) -> Ledger:
         """Return what a task may use, has used, and has set aside."""

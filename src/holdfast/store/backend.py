@@ -1,7 +1,8 @@
 """Backend: what a database has to do for a store. The store has checked every argument at its door.
 
 The verbs mean what the store's verbs of the same names mean (work_verbs.py, flow_verbs.py, read_verbs.py,
-keep_verbs.py); only the arguments are all given. A fifth store is a Backend and a StateStore made of it.
+schedule_verbs.py, keep_verbs.py); only the arguments are all given. A fifth store is a Backend and a StateStore made of
+it.
 """
 
 # ruff: noqa: D102 - the verbs are explained once, in the classes of the store
@@ -22,6 +23,7 @@ from holdfast.model.pause import Pause
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.queue_settings import Keep, QueueSettings
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
+from holdfast.model.schedule import StoredSchedule
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
@@ -206,6 +208,25 @@ class Backend(Uploads):
 
     @abstractmethod
     async def position(self, channel: str, before_task: str | None) -> int: ...
+
+    # Schedules
+
+    @abstractmethod
+    async def put_schedule(
+        self, schedule: StoredSchedule, seen: int, tasks: Sequence[NewTask]
+    ) -> list[Submitted] | None: ...
+
+    @abstractmethod
+    async def delete_schedule(self, name: str, seen: int) -> bool: ...
+
+    @abstractmethod
+    async def schedule(self, name: str) -> StoredSchedule | None: ...
+
+    @abstractmethod
+    async def schedules(self) -> list[StoredSchedule]: ...
+
+    @abstractmethod
+    async def due_schedules(self, limit: int) -> list[StoredSchedule]: ...
 
     # Keeping
 

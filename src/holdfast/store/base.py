@@ -3,6 +3,7 @@
 Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact
 Flow     pause, unpause, pauses, set_queue, queue_settings
 Reads    get, find, count, summary, queues, queued, ids, history, steps, effects, ... : nothing here changes anything
+Times    put_schedule, delete_schedule, schedule, schedules, due_schedules: what is submitted again and again
 Keeping  artifacts, memory facts, evidence, prune
 Notice   listen: hints that something changed; polling stays the truth
 
@@ -37,6 +38,7 @@ from holdfast.store.flow_verbs import FlowVerbs
 from holdfast.store.keep_verbs import KeepVerbs
 from holdfast.store.outage import Outage
 from holdfast.store.read_verbs import ReadVerbs
+from holdfast.store.schedule_verbs import ScheduleVerbs
 from holdfast.store.task_store import TaskStore
 from holdfast.store.transaction import Work, refuse_inside
 from holdfast.store.work_verbs import WorkVerbs
@@ -65,7 +67,7 @@ class Capabilities:
     """It keeps users' own tables, and changes them together with a task: the verb ``transact``."""
 
 
-class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, KeepVerbs, TaskStore):
+class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, ScheduleVerbs, KeepVerbs, TaskStore):
     """A place where tasks survive. Open one by URL: ``async with open_store("sqlite:///agents.db") as store``.
 
     This is everything that engine, agents and commands need. What a program needs that drives its tasks by hand, and

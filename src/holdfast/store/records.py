@@ -32,6 +32,7 @@ from holdfast.model.records import (
     PatchRecord,
     Reservation,
 )
+from holdfast.model.schedule import StoredSchedule
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import TaskState, Transition
@@ -408,6 +409,54 @@ class Records:
             details=details_of(details),
             started_at=moment(started_at),
             seen_at=moment(seen_at),
+        )
+
+    def schedule(
+        self,
+        name: str,
+        spec: bytes,
+        anchored_at: Time,
+        tick_at: Time,
+        due_at: Time,
+        waits_for_last: int,
+        declared: int,
+        declared_by: str | None,
+        paused_at: Time,
+        paused_by: str | None,
+        pause_reason: str | None,
+        last_tick_at: Time,
+        last_task_id: str | None,
+        fired_at: Time,
+        skipped_at: Time,
+        created_at: Time,
+        revision: int,
+        last_state: str | None,
+        last_ended_at: Time,
+        declarer_lives: int,
+    ) -> StoredSchedule:
+        """Make a StoredSchedule, of the view ``shown_schedules``."""
+        moment = self._moment
+        return StoredSchedule(
+            name=name,
+            spec=value_or_trouble(spec, "spec"),
+            anchored_at=moment(anchored_at),
+            tick_at=moment(tick_at),
+            due_at=moment(due_at),
+            waits_for_last=bool(waits_for_last),
+            declared=bool(declared),
+            declared_by=declared_by,
+            paused_at=moment(paused_at),
+            paused_by=paused_by,
+            pause_reason=pause_reason,
+            last_tick_at=moment(last_tick_at),
+            last_task_id=last_task_id,
+            fired_at=moment(fired_at),
+            skipped_at=moment(skipped_at),
+            created_at=moment(created_at),
+            revision=revision,
+            last_state=None if last_state is None else TaskState(last_state),
+            last_ended_at=moment(last_ended_at),
+            declarer_lives=bool(declarer_lives),
         )
 
     def lease(self, id: str, owner: str, fence: int, claim: int) -> Lease:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from holdfast.engine.api.holdfast import Holdfast
+from holdfast.model.schedule import StoredSchedule
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Swept, WorkerState
@@ -90,8 +91,12 @@ class SandboxWorker:
         if worker is not None:
             await run_in_time(worker.stop(grace=0.0))
 
-    async def look_ahead(self) -> datetime | None:
-        """Return when the store has its next work: now, later, or None for never. Only while no worker runs."""
+    async def look_ahead(self, *, until_then: bool) -> datetime | None:
+        """Return when the store has its next work: now, later, or None for never. Only while no worker runs.
+
+        A schedule would never let time stand still. Its ticks count while there is other work ahead, and where a test
+        lets time pass ``until_then``.
+        """
         store, now = self._hold.store, self._hold.services.time.now()
         swept = await store.sweep()
         if _moved(swept):
@@ -99,7 +104,13 @@ class SandboxWorker:
         dues = [] if swept.next_due is None else [swept.next_due]
         killed = [worker for worker in await store.workers() if worker.state is not WorkerState.DEAD]
         dues += [worker.seen_at + timedelta(seconds=worker.lease) for worker in killed]
+        if dues or until_then:
+            dues += [one.due_at for one in await store.schedules() if one.due_at is not None and not _is_held(one)]
         return min(dues, default=None)
+
+
+def _is_held(schedule: StoredSchedule) -> bool:
+    return schedule.waits_for_last and schedule.last_is_open
 
 
 def _moved(swept: Swept) -> bool:

@@ -129,7 +129,7 @@ class Timekeeper:
     async def _jump_to_next(self) -> None:
         beats = self._pulse.beats
         await self._sandbox_worker.rest(self.run_in_time)
-        due = await self._sandbox_worker.look_ahead()
+        due = await self._sandbox_worker.look_ahead(until_then=self._target is not None)
         await self._until_quiet()
         if beats != self._pulse.beats:
             return  # new work arrived meanwhile

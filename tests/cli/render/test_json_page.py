@@ -132,6 +132,7 @@ async def test_events_and_artifacts() -> None:
         reader, talker = await hold.submit(agent, "Read it."), await hold.submit(talk)
         await reader.result(timeout=60)
         await talker.result(timeout=60)
+        same("Schedule", forms.schedule_form(await hold.schedule("nightly", talk, cron="0 3 * * *")))
         read, told = await read_overview(hold, reader.id), await read_overview(hold, talker.id)
     same("Artifact", forms.artifact_form(read.artifacts[0]))
     same("Event", forms.event_form(told.events[0]))
@@ -177,6 +178,7 @@ BESIDE = {"queues": ("pauses", "settings")}
         (["state", "agent", "--history"], "patches"),
         (["diff", "agent", "1"], "changes"),
         (["queues"], "queues"),
+        (["schedules", "list"], "schedules"),
         (["workers"], "workers"),
         (["approvals"], "approvals"),
         (["doubts"], "doubts"),

@@ -37,6 +37,7 @@ async def test_what_other_answers_point_to(client: Client) -> None:
         (f"{uri}/steps", lambda form: form["steps"][0]["output"] == {"dump": "/tmp/dump"}),  # noqa: S108
         ("task://queue", lambda form: form["tasks"] == []),
         ("task://current", lambda form: [line["task_id"] for line in form["yours"]] == [task_id]),
+        ("task://schedules", lambda form: form["schedules"] == []),
         ("fact://db1", lambda form: form["facts"][0]["value"] == "2 TB"),
     ):
         answer = await ask(client, "read_resource", uri=one)
@@ -76,6 +77,7 @@ async def test_what_is_long_is_cut_and_says_so(client: Client) -> None:
         ("artifact://nowhere", "NotFound", "nowhere"),
         ("fact://nobody", "NotFound", "recall searches by words"),
         ("task://current?x=1", "InvalidValue", "it takes no query"),
+        ("task://schedules?x=1", "InvalidValue", "it takes no query"),
         ("", "NotFound", "use a URI that another answer named"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``holdfast pause`` and ``holdfast unpause``: let nothing new begin of a queue, a name or a task."""
+"""``holdfast pause`` and ``holdfast unpause``: let nothing new begin of a queue, a name, a schedule or a task."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import typer
 from holdfast.cli.options import AsJson, By, DatabaseUrl
 from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.terminal import print_json, print_message
-from holdfast.model.pause import kind_of
+from holdfast.model.pause import SCHEDULE, kind_of
 from holdfast.service.forms import pause_form
 
 Subject: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="SUBJECT",
-        help="queue:NAME, task:NAME for all tasks of that name, or the id of one task or a few characters of it.",
+        help="queue:NAME, task:NAME for all tasks of that name, schedule:NAME, or the id of one task or a few "
+        "characters of it.",
         show_default=False,
     ),
 ]
+
+_EFFECTS = {None: "the task runs no further", SCHEDULE: "it submits nothing"}
 
 
 @command
@@ -34,14 +37,15 @@ async def pause(
     """Let nothing new begin of a queue, of the tasks of a name, or of one task.
 
     Workers claim none of it until it is unpaused. Tasks of a queue or a name that run go on; a single task that runs
-    stops at its next step. Deadlines pass meanwhile, and a cancel works.
+    stops at its next step. Deadlines pass meanwhile, and a cancel works. A paused schedule submits nothing; the ticks
+    that pass are not caught up.
     """
     who = user(by)
     async with opened(database_url) as service:
         paused = await service.pause(subject, by=who, reason=reason)
     if as_json:
         print_json(pause_form(paused))
-    what = "the task runs no further" if kind_of(paused.subject) is None else "nothing of it is claimed"
+    what = _EFFECTS.get(kind_of(paused.subject), "nothing of it is claimed")
     print_message(f"{paused.subject} is paused: {what} until `holdfast unpause {paused.subject}`")
 
 

@@ -116,6 +116,7 @@ def _facts(seen: Overview) -> RenderableType:
         ("ended", local_with_age(task.finished_at, now)),
         ("deadline", local_with_age(task.deadline, now)),
         ("queue", f"{task.queue}, priority {task.priority}" if task.priority else task.queue),
+        ("schedule", task.schedule or ""),
         ("key", task.key or ""),
         ("labels", ", ".join(f"{name}={value}" for name, value in sorted(task.labels.items()))),
         ("attempts", _attempts(seen)),

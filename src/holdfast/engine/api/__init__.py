@@ -12,6 +12,7 @@ handle.py          Handle: one task, seen from outside
 holdfast.py        Holdfast: the main object of an application
 management.py      Operations on existing tasks: resume, retry, cancel, fork, send, patch, decide
 new_task.py        New tasks: from the arguments of ``submit`` to the task that is stored
+schedules.py       Operations on schedules: make, list, trigger, delete
 signatures.py      Signatures of ``submit`` and ``step``: for type checkers, and for the errors about wrong options
 start.py           The start of an agent's task: what its state holds from the beginning, as the caller of ``submit``
                    gives it

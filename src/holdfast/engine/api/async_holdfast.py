@@ -14,6 +14,7 @@ from holdfast.engine.api.definition import Bound, Definitions, TaskDefinition
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.management import Managing
 from holdfast.engine.api.new_task import handle_of, new_task, submit_task
+from holdfast.engine.api.schedules import Scheduling
 from holdfast.engine.api.signatures import (
     A,
     B,
@@ -37,6 +38,7 @@ from holdfast.engine.manage.memory import Memory
 from holdfast.engine.manage.message import INBOX
 from holdfast.engine.runtime.services import MOST_SUBMITTED, Services
 from holdfast.engine.runtime.where import running_loop
+from holdfast.engine.schedules.times import Times, declared_spec
 from holdfast.engine.steps.transaction import TIMEOUT, transact
 from holdfast.engine.worker.run_one import run_task
 from holdfast.engine.worker.worker import Worker
@@ -48,6 +50,7 @@ from holdfast.model.errors import HoldfastError, InvalidValue, StoreClosed
 from holdfast.model.patch import StatePatch
 from holdfast.model.records import Event
 from holdfast.model.retry import Retry
+from holdfast.model.schedule import UTC_ZONE, CatchUp, Overlap
 from holdfast.model.size import batches, task_size
 from holdfast.model.task import DEFAULT_QUEUE, JsonValue
 from holdfast.process_fork import Owner
@@ -62,7 +65,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AsyncHoldfast(Managing):
+class AsyncHoldfast(Managing, Scheduling):
     """Define tasks, submit them, run them, query them. ``Holdfast`` adds the same for blocking code."""
 
     def __init__(self, url: str | None = None, *, clock: Clock | None = None, **options: Any) -> None:  # noqa: ANN401
@@ -101,6 +104,12 @@ class AsyncHoldfast(Managing):
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
         budget: Budget | None = None,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        timezone: str = UTC_ZONE,
+        jitter: float | timedelta = 0,
+        overlap: Overlap | str = Overlap.SKIP,
+        catch_up: CatchUp | str = CatchUp.LAST,
     ) -> _TaskDecorator: ...
 
     def task(
@@ -115,13 +124,24 @@ class AsyncHoldfast(Managing):
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
         budget: Budget | None = None,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        timezone: str = UTC_ZONE,
+        jitter: float | timedelta = 0,
+        overlap: Overlap | str = Overlap.SKIP,
+        catch_up: CatchUp | str = CatchUp.LAST,
     ) -> Any:
         """Make a function a task: ``@hold.task`` or ``@hold.task(queue="deploys", retry=Retry(max_attempts=5))``.
 
         Its first parameter is the context: a Context for async functions, a SyncContext for blocking ones, which run
         in threads. ``deadline`` counts from the submission. Without ``retry`` a task gets three attempts. ``budget``
         limits what its code charges with ``ctx.charge``, and its wall time.
+
+        With ``cron`` or ``every``, workers that have this task submit it by themselves, without arguments, under a
+        schedule of the task's name: ``@hold.task(cron="0 7 * * mon-fri", timezone="Europe/Berlin")``. The options are
+        those of ``schedule``.
         """
+        times = Times(cron=cron, every=every, timezone=timezone, jitter=jitter, overlap=overlap, catch_up=catch_up)
 
         def define(function: Callable[..., Any]) -> TaskDefinition[..., Any]:
             definition: TaskDefinition[..., Any] = TaskDefinition(
@@ -134,6 +154,7 @@ class AsyncHoldfast(Managing):
                 agent_id=agent_id,
                 budget=budget,
             )
+            definition.schedule = declared_spec(definition, times, self._clock.now())
             return self.register(definition)
 
         if function is None:

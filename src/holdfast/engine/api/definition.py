@@ -18,6 +18,7 @@ from holdfast.model.errors import CodecError, DuplicateName, HoldfastError, Inva
 from holdfast.model.payload import from_json, to_json
 from holdfast.model.restore import fit
 from holdfast.model.retry import Retry
+from holdfast.model.schedule import ScheduleSpec
 from holdfast.model.task import DEFAULT_QUEUE, MANUAL, MAX_PRIORITY, JsonValue
 
 P = ParamSpec("P")
@@ -87,6 +88,8 @@ class TaskDefinition(Generic[P, R]):
         self.prepare: Callable[[Any], Coroutine[Any, Any, None]] | None = None
         """Called with each attempt, before any code of the task or its verifier."""
         self.verifier: Callable[..., Any] | None = None
+        self.schedule: ScheduleSpec | None = None
+        """When workers that have this definition submit it by themselves."""
         self.is_async = is_async(function)
         self.__doc__ = function.__doc__
         self.__name__ = self.name

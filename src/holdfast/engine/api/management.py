@@ -129,6 +129,8 @@ class Managing(ABC):
         Every worker obeys at once: when this returns, no task of the queue or name is claimed any more. Tasks that run
         go on. A single task is given by its handle or id: if it runs, it stops at its next step and gives its slot
         back. Deadlines pass, and a cancel works. What is paused already stays as it is.
+
+        ``"schedule:<name>"`` submits nothing until it is unpaused, and the ticks that pass are not caught up.
         """
         subject = what if isinstance(what, str) else what.id
         return await flow.pause(self.services.store, subject, by=by, reason=reason)
@@ -140,7 +142,7 @@ class Managing(ABC):
 
     async def pauses(self) -> list[Pause]:
         """Return everything that is paused now."""
-        return await self.services.store.pauses()
+        return await flow.pauses(self.services.store)
 
     # Queues
 

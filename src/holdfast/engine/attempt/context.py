@@ -62,6 +62,7 @@ from holdfast.model.errors import HoldfastError, InvalidValue
 from holdfast.model.labels import merged_labels
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import ErrorKind, Retry
+from holdfast.model.schedule import tick_of
 from holdfast.model.task import FLAT_KEYS, JsonValue, NewTask, Task
 from holdfast.store.transaction import OPEN_HERE, refuse_inside
 
@@ -107,6 +108,11 @@ class Context:
     def task(self) -> Task:
         """The task's record, as it was when this attempt began."""
         return self._attempt.task
+
+    @property
+    def tick(self) -> datetime | None:
+        """The tick of its schedule (``task.schedule``) for which it was submitted; None if there is none."""
+        return tick_of(self.task.schedule, self.task.key)
 
     @property
     def attempt(self) -> int:

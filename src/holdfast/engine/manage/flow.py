@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from holdfast.engine.runtime import log
-from holdfast.model.pause import Pause
+from holdfast.engine.schedules.manage import pause_schedule, paused_schedules, unpause_schedule
+from holdfast.model.pause import SCHEDULE, Pause
 from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.store.base import StateStore
 
 
 async def pause(store: StateStore, subject: str, *, by: str, reason: str | None) -> Pause:
     """Pause a subject; one that is paused already stays as it is."""
-    paused = await store.pause(subject, by=by, reason=reason)
+    schedule = _schedule_in(subject)
+    if schedule is None:
+        paused = await store.pause(subject, by=by, reason=reason)
+    else:
+        paused = await pause_schedule(store, schedule, by=by, reason=reason)
     log.logger.info("%s is paused by %s%s", subject, paused.by, f": {paused.reason}" if paused.reason else "")
     return paused
 
 
 async def unpause(store: StateStore, subject: str, *, by: str) -> bool:
     """End a pause; return whether there was one."""
-    was_paused = await store.unpause(subject)
+    schedule = _schedule_in(subject)
+    was_paused = await (store.unpause(subject) if schedule is None else unpause_schedule(store, schedule))
     if was_paused:
         log.logger.info("%s is unpaused by %s", subject, by)
     return was_paused
@@ -29,3 +35,14 @@ async def set_queue(store: StateStore, name: str, *, max_pending: int | Keep | N
         if settings.name == name and max_pending in {settings.max_pending, KEEP}:
             return settings
     return await store.set_queue(name, max_pending=max_pending)
+
+
+async def pauses(store: StateStore) -> list[Pause]:
+    """Return everything that is paused, by subject."""
+    return sorted([*await store.pauses(), *await paused_schedules(store)], key=lambda pause: pause.subject)
+
+
+def _schedule_in(subject: str) -> str | None:
+    """Return the schedule that a subject names; its pause is a part of its row. None: it is something else."""
+    kind, colon, name = subject.partition(":")
+    return name if colon and kind == SCHEDULE else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -71,12 +71,14 @@ class Host:
         label: str,
         details: dict[str, Any],
         on_free: Callable[[], None],
+        on_return: Callable[[], Awaitable[None]] | None = None,
         slots: int | None = None,
         residents: int = DEFAULT_RESIDENTS,
         keeps: str | None = None,
     ) -> None:
         """``on_free`` is called whenever an attempt has ended, or only waits; ``slots`` is how many may work at once.
 
+        ``on_return`` is called when this host was dead for the others, and has registered a new incarnation.
         ``residents`` is how many more may stay here while they only wait. ``keeps`` is the id of a task that stays here
         while it waits, and between two attempts.
         """
@@ -96,6 +98,7 @@ class Host:
         self._strays = Strays(services.store)
         self.logged_pauses: set[str] = set()
         """The pauses about which it was logged that this process waits for their end."""
+        self._on_return = on_return
         self.slots: Slots[Attempt] = Slots(slots, services.alarms, on_free)
         self._residents = residents
         self._keeps = keeps
@@ -253,6 +256,8 @@ class Host:
         self.abandon("its worker's lease ran out")
         self.lease.end()
         await call_store(self._register, self.services.store.outage)
+        if self._on_return is not None:
+            await call_store(self._on_return, self.services.store.outage)
 
     def abandon(self, why: str, *, elsewhere: bool = True) -> None:
         """Stop every attempt at once. They write nothing more. ``elsewhere``: other workers have their tasks."""

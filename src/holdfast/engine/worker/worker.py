@@ -18,6 +18,8 @@ from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarm
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.runtime.store_retry import PERMANENT_ERRORS
+from holdfast.engine.schedules.declarations import as_detail, declare
+from holdfast.engine.schedules.firer import Firer
 from holdfast.engine.steps.children import stop_orphans
 from holdfast.engine.worker.host import REPLACED, Host
 from holdfast.model.checks import check_integer, check_name
@@ -79,13 +81,15 @@ class Worker:
         self._grace = grace
         # Shown to users, and read by other workers. Tasks that are defined later are claimed too.
         known = {"queues": self._queues or services.definitions.queues, "tasks": services.definitions.names}
-        details = {**known, "concurrency": concurrency}
+        details = {**known, "concurrency": concurrency, **as_detail(services.definitions)}
+        self._firer = Firer(services)
         self._host = Host(
             services,
             lease=lease,
             label=label,
             details=details,
             on_free=self._freed,
+            on_return=self._declare_again,
             slots=concurrency,
             residents=residents,
         )
@@ -129,6 +133,11 @@ class Worker:
         if not self._services.definitions.names:
             log.logger.warning("this worker has no tasks defined and does nothing; define some with @hold.task first")
         await self._host.start()
+        try:
+            await declare(self._services, self.id, afresh=True)
+        except BaseException:
+            await self._host.stop(0.0)
+            raise
         for queue in self._queue_names():
             self._services.watcher.add(f"queue:{queue}", self._wake.set)
         self._services.watcher.add(ANYTHING, self._host.beat_soon)
@@ -145,6 +154,9 @@ class Worker:
         self._work = asyncio.create_task(claiming.run(), name=claiming.name)
         self._work.add_done_callback(self._work_ended)
         return self
+
+    async def _declare_again(self) -> None:
+        await declare(self._services, self.id, afresh=False)
 
     def _work_ended(self, work: asyncio.Task[None]) -> None:
         """Stop the whole worker if it cannot claim any more: it must not look as if it still worked.
@@ -261,6 +273,15 @@ class Worker:
         self._sweep_at = boot if swept.more else boot + LOOK_EVERY
         if swept.next_due is not None:
             self._due(swept.next_due)
+        if swept.next_tick is not None:
+            await self._look_after_schedules(swept.next_tick)
+
+    async def _look_after_schedules(self, next_tick: datetime) -> None:
+        """Fire what is due. Sweep again when the next schedule is."""
+        if self._services.time.seconds_until(next_tick) > 0:
+            self._due(next_tick)
+        elif (pause := await self._firer.fire_due()) is not None:
+            self._sweep_at = min(self._sweep_at, self._services.clock.boot() + pause)
 
     def _due(self, at: datetime) -> None:
         """Sweep at this time, if the next sweep would be later: something becomes due then."""

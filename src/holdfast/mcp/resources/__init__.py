@@ -2,7 +2,7 @@
 
 Modules:
 
-catalogue.py    Which resources there are: two that always are, and the state of every task that has not ended
+catalogue.py    Which resources there are: three that always are, and the state of every task that has not ended
 completions.py  Completing ids in templates and prompts
 content.py      Reading a resource
 """

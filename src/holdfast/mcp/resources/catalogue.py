@@ -1,4 +1,4 @@
-"""Which resources there are: two that always are, and the state of every task that has not ended."""
+"""Which resources there are: three that always are, and the state of every task that has not ended."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ _STANDING = (
         name="current",
         title="What is being worked on",
         description="'yours': the tasks you hold. 'running': those others work on. Both empty: nothing runs.",
+        mime_type=JSON,
+    ),
+    Resource(
+        uri=addresses.SCHEDULES,
+        name="schedules",
+        title="What is submitted again and again",
+        description="Schedules with their next times and last task. An empty 'next': it submits nothing now. "
+        "No schedules: nothing is submitted by itself.",
         mime_type=JSON,
     ),
 )

@@ -10,12 +10,14 @@ from urllib.parse import quote
 from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.addresses import (
     QUEUE,
+    SCHEDULES,
     Address,
     ArtifactAddress,
     CheckpointAddress,
     CurrentAddress,
     FactAddress,
     QueueAddress,
+    SchedulesAddress,
     StateAddress,
     StepsAddress,
     TaskAddress,
@@ -66,6 +68,8 @@ async def read(access: CallerAccess, address: Address) -> Content:  # noqa: PLR0
             return _json(await queue_form(access, address))
         case CurrentAddress():
             return _json(await current_form(access))
+        case SchedulesAddress():
+            return _json(await schedules_form(access))
         case ArtifactAddress():
             return await _artifact(access, address)
         case FactAddress(entity):
@@ -147,6 +151,12 @@ async def current_form(access: CallerAccess) -> dict[str, JsonValue]:
         "running": [line_of(task) for task in others],
         "running_count": count,
     }
+
+
+async def schedules_form(access: CallerAccess) -> dict[str, JsonValue]:
+    """Return what is submitted again and again."""
+    items = map(forms.schedule_form, await access.service.schedules())
+    return {"uri": SCHEDULES, "schedules": packed(items, MAX_RESOURCE - _AROUND)}
 
 
 async def running_tasks(access: CallerAccess) -> Sequence[Task]:

@@ -14,6 +14,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts, Vitals
 from holdfast.model.queue_settings import QueueSettings
+from holdfast.model.schedule import Schedule
 from holdfast.model.task import Task
 from holdfast.model.worker import Worker, WorkerState
 
@@ -71,6 +72,7 @@ class Inside:
     """How many pending tasks of each queue are for agents that claim over MCP."""
     by_hand: Mapping[str, int] = field(default_factory=dict)
     """How many of each queue were saved by hand: no worker claims them."""
+    schedules: Sequence[Schedule] = ()
     cut: Collection[str] = ()
     """Which of pending, running, failed, approvals and doubts were not read completely."""
 

@@ -166,6 +166,7 @@ async def _look_inside(url: str, options: Mapping[str, Any], *, thorough: bool) 
             prunable=await number(over),
             approvals=approvals[:_MOST],
             doubts=doubts[:_MOST],
+            schedules=await hold.schedules(),
             outside=await pending_of(HANDOVER),
             by_hand=await pending_of(MANUAL),
             cut=frozenset(name for name, is_cut in are_cut.items() if is_cut),

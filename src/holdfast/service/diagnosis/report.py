@@ -33,6 +33,7 @@ _OF_THE_WORK: Final[Sequence[Callable[[Inside], Iterator[Finding]]]] = (
     workers.check_failed,
     workers.check_approvals,
     workers.check_doubts,
+    workers.check_schedules,
     growth.check_size,
     growth.check_snapshot,
 )

@@ -165,6 +165,29 @@ def check_failed(seen: Inside) -> Iterator[Finding]:
         yield Finding("failed", Level.NOTE, words, "see why: holdfast list --state failed, then `holdfast show`")
 
 
+def check_schedules(seen: Inside) -> Iterator[Finding]:
+    """Find schedules that fire nothing, and those that no worker is there to fire."""
+    firing = 0
+    for one in seen.schedules:
+        if one.trouble is not None:
+            words = f"schedule {one.name} cannot be fired from this machine: {one.trouble}"
+            yield Finding("schedules", Level.ERROR, words, "see all of them: holdfast schedules")
+        elif one.is_gone:
+            words = f"schedule {one.name} fires nothing: it is declared in code, and no living worker declares it"
+            remedy = f"start a worker that does: holdfast worker {APPLICATION}; or holdfast schedules delete {one.name}"
+            yield Finding("schedules", Level.WARNING, words, remedy)
+        elif one.paused_at is not None:
+            words = f"schedule {one.name} is paused since {one.paused_at.isoformat(timespec='seconds')}"
+            yield Finding("schedules", Level.NOTE, words, f"holdfast unpause schedule:{one.name}")
+        else:
+            firing += 1
+    if firing and not seen.at_work:
+        words = f"no worker is at work, so {counted(firing, 'schedule')} cannot fire"
+        yield Finding("schedules", Level.WARNING, words, f"start one: holdfast worker {APPLICATION}")
+    elif firing:
+        yield Finding("schedules", Level.OK, f"{counted(firing, 'schedule')} ready to fire")
+
+
 def check_approvals(seen: Inside) -> Iterator[Finding]:
     """Find requests that were open for too long."""
     ages = [seen.now - approval.created_at for approval in seen.approvals if approval.created_at is not None]

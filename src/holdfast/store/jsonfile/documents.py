@@ -34,6 +34,7 @@ FOLDERS = {
     "channels": ("channels", "events"),
     "memory": ("facts", "subjects"),
     "artifacts": ("artifacts",),
+    "schedules": ("schedules",),
 }
 """The tables of each folder's documents; the parent row first, because the others refer to it."""
 

@@ -2,7 +2,7 @@
 
     holdfast.json            which format this is
     tasks/<id>.json          a task with its journal, one file each
-    accounts/ pauses/ queues/ workers/ channels/ memory/ artifacts/
+    accounts/ pauses/ queues/ workers/ channels/ memory/ artifacts/ schedules/
     artifacts/<id>.bytes     the content of an artifact, read when it is asked for
     commit.json              only while a commit that touches several files is being put in place
     lock                     held by the process that has the store open

@@ -31,6 +31,7 @@ plan.py              Planning a batch of Commits: which of them can be applied a
 queries.py           Questions to a PostgreSQL store: nothing here changes anything
 records.py           Between rows and records
 retention.py         What lives outside one task: artifacts, evidence; and how old things go
+schedules.py         Schedules: changed as they were seen, together with the tasks that they submit
 sql.py               The statements of queries.sql by name, with the columns of every record filled in; the schema's
                      name is not yet
 statements.py        Which statements of a user's do not belong into a transaction that is shared with Holdfast

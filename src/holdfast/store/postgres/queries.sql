@@ -100,7 +100,39 @@ SELECT {pause} FROM {schema}.pauses ORDER BY subject
 
 -- name: sweep
 -- $3 is for how many seconds the database has answered this process since an outage, or NULL.
-SELECT recovered, poisoned, woken, due, failed, expired, more, next_due, hints FROM {schema}.sweep($1, $2, $3)
+SELECT recovered, poisoned, woken, due, failed, expired, more, next_due, {schema}.next_tick(), hints
+FROM {schema}.sweep($1, $2, $3)
+
+-- name: put_schedule
+SELECT p.changed, k.n, k.task_id, k.conflict
+FROM {schema}.put_schedule($1::json, $2, $3, $4::json, $5::bytea[], $6) AS p
+LEFT JOIN LATERAL unnest(p.known) AS k ON true
+
+-- name: delete_schedule
+DELETE FROM {schema}.schedules WHERE name = $1 AND revision = $2 RETURNING name
+
+-- name: schedule
+SELECT {schedule} FROM {schema}.shown_schedules WHERE name = $1
+
+-- name: schedules
+SELECT {schedule} FROM {schema}.shown_schedules ORDER BY name
+
+-- name: due_schedules
+-- What next_tick() sees, up to $2 of each kind, as of $1.
+WITH found AS MATERIALIZED (
+    (SELECT s.name FROM {schema}.schedules s
+     WHERE s.due_at IS NOT NULL AND s.due_at <= coalesce($1, clock_timestamp())
+       AND (NOT s.waits_for_last OR NOT EXISTS (
+           SELECT FROM {schema}.tasks t WHERE t.id = s.last_task_id AND t.finished_at IS NULL))
+     ORDER BY s.due_at, s.name LIMIT $2)
+    UNION
+    (SELECT s.name FROM {schema}.schedules s
+     WHERE s.declared_by IS NOT NULL
+       AND NOT EXISTS (SELECT FROM {schema}.workers w WHERE w.id = s.declared_by AND w.state <> 'dead')
+     LIMIT $2)
+)
+SELECT {r.schedule} FROM found JOIN {schema}.shown_schedules r ON r.name = found.name
+ORDER BY r.due_at NULLS LAST, r.name LIMIT $2
 
 -- name: commit_batch
 SELECT {schema}.commit_batch($1::jsonb, $2::bytea[], $3)::text

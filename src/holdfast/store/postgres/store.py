@@ -5,7 +5,18 @@ from __future__ import annotations
 from holdfast.model.clock import Clock
 from holdfast.store.backend import Backend
 from holdfast.store.base import Capabilities
-from holdfast.store.postgres import commit, flow, journals, lease, memory, queries, retention, submission, sweep
+from holdfast.store.postgres import (
+    commit,
+    flow,
+    journals,
+    lease,
+    memory,
+    queries,
+    retention,
+    schedules,
+    submission,
+    sweep,
+)
 from holdfast.store.postgres.connections import APPLICATION
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.user_transaction import transact
@@ -62,6 +73,12 @@ class PostgresBackend(Database, Backend):
     effects = queries.effects
     approvals = queries.approvals
     vitals = queries.vitals
+
+    put_schedule = schedules.put_schedule
+    delete_schedule = schedules.delete_schedule
+    schedule = schedules.schedule
+    due_schedules = schedules.due_schedules
+    schedules = schedules.schedules
 
     put_whole = retention.put_whole
     begin_upload = retention.begin_upload

@@ -18,7 +18,7 @@ async def sweep(db: Database, limit: int) -> Swept:
         return limit, at, connections.answering_for if at is None else None
 
     [row] = await db.fetch_with_new_values("sweep", values)
-    recovered, poisoned, woken, due, failed, expired, more, next_due, hints = row
+    recovered, poisoned, woken, due, failed, expired, more, next_due, next_tick, hints = row
     db.publish(hints)
     return Swept(
         recovered=tuple(recovered),
@@ -29,4 +29,5 @@ async def sweep(db: Database, limit: int) -> Swept:
         expired=tuple(expired),
         more=more,
         next_due=next_due,
+        next_tick=next_tick,
     )

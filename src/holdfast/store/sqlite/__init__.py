@@ -28,6 +28,7 @@ reader.py             Reader: a connection to a SQLite store that only reads
 records.py            From records to rows
 retention.py          What lives outside one task: artifacts, evidence; and how old things go
 rows.py               A task's row as a transaction works on it, and times as microseconds
+schedules.py          Schedules: changed as they were seen, together with the tasks that they submit
 sql.py                The statements of queries.sql by name, with the columns of every record filled in
 statements.py         What SQL of a user's own may do on the writer's connection: change its own tables, and end nothing
 store.py              SqliteStore: the contract on one SQLite file, through apsw, and which function does each verb

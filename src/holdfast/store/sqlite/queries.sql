@@ -423,7 +423,19 @@ SELECT id, queue FROM tasks
 WHERE state = 'pending' AND ready = 0 AND owner IS NULL AND available_at <= ? ORDER BY available_at, id LIMIT ?
 
 -- name: next_due
-SELECT min(due) FROM (
+-- With when the next schedule is due: one whose worker is dead at once, so that another one takes it over; one that waits
+-- for its last task not before that has ended. Both by their own index, which is empty where there are no schedules.
+SELECT min(due), coalesce((
+    SELECT 0 FROM schedules s
+    WHERE s.declared_by IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = s.declared_by AND w.state <> 'dead')
+    LIMIT 1
+), (
+    SELECT s.due_at FROM schedules s
+    WHERE s.due_at IS NOT NULL AND (s.waits_for_last = 0 OR NOT EXISTS (
+        SELECT 1 FROM tasks t WHERE t.id = s.last_task_id AND t.finished_at IS NULL))
+    ORDER BY s.due_at, s.name LIMIT 1
+)) FROM (
     SELECT min(available_at) AS due FROM tasks WHERE state = 'pending' AND ready = 0 AND owner IS NULL
     UNION ALL
     SELECT min(wake_at) FROM tasks WHERE wake_at IS NOT NULL
@@ -432,6 +444,47 @@ SELECT min(due) FROM (
         AND (state = 'waiting' OR (state IN ('pending', 'review') AND must_undo = 0))
     UNION ALL
     SELECT min(expires_at) FROM approvals WHERE state = 'open' AND expires_at IS NOT NULL)
+
+-- name: due_schedules
+-- What next_due sees, up to ?2 of each kind, as of ?1.
+WITH found (name) AS (
+    SELECT * FROM (
+        SELECT s.name FROM schedules s
+        WHERE s.due_at IS NOT NULL AND s.due_at <= ?1 AND (s.waits_for_last = 0 OR NOT EXISTS (
+            SELECT 1 FROM tasks t WHERE t.id = s.last_task_id AND t.finished_at IS NULL))
+        ORDER BY s.due_at, s.name LIMIT ?2)
+    UNION
+    SELECT * FROM (
+        SELECT s.name FROM schedules s
+        WHERE s.declared_by IS NOT NULL
+          AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = s.declared_by AND w.state <> 'dead')
+        LIMIT ?2)
+)
+SELECT {r.schedule} FROM found CROSS JOIN shown_schedules r ON r.name = found.name
+ORDER BY r.due_at IS NULL, r.due_at, r.name LIMIT ?2
+
+-- name: schedule
+SELECT {schedule} FROM shown_schedules WHERE name = ?
+
+-- name: schedules
+SELECT {schedule} FROM shown_schedules ORDER BY name
+
+-- name: insert_schedule
+INSERT INTO schedules (name, spec, anchored_at, tick_at, due_at, waits_for_last, declared, declared_by, paused_at,
+                       paused_by, pause_reason, last_tick_at, last_task_id, fired_at, skipped_at, created_at, revision)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, 1)
+ON CONFLICT (name) DO NOTHING
+
+-- name: update_schedule
+-- Only as it was seen, with the revision ?16.
+UPDATE schedules
+SET spec = ?2, anchored_at = ?3, tick_at = ?4, due_at = ?5, waits_for_last = ?6, declared = ?7, declared_by = ?8,
+    paused_at = ?9, paused_by = ?10, pause_reason = ?11, last_tick_at = ?12, last_task_id = ?13, fired_at = ?14,
+    skipped_at = ?15, revision = revision + 1
+WHERE name = ?1 AND revision = ?16
+
+-- name: delete_schedule
+DELETE FROM schedules WHERE name = ? AND revision = ?
 
 -- name: transitions
 SELECT {transition} FROM transitions WHERE task_id = ? ORDER BY number

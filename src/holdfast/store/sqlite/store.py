@@ -11,7 +11,18 @@ from holdfast.model.queries import Vitals
 from holdfast.store.backend import Backend
 from holdfast.store.base import Capabilities
 from holdfast.store.simple import SimpleInterface
-from holdfast.store.sqlite import commit, flow, journals, lease, memory, queries, retention, submission, sweep
+from holdfast.store.sqlite import (
+    commit,
+    flow,
+    journals,
+    lease,
+    memory,
+    queries,
+    retention,
+    schedules,
+    submission,
+    sweep,
+)
 from holdfast.store.sqlite.database import MANY, Database, quickly, slowly, written
 from holdfast.store.sqlite.user_transaction import transact
 
@@ -65,6 +76,12 @@ class SqliteBackend(Database, Backend):
     ids = slowly(queries.ids)
     effects = slowly(queries.effects)
     approvals = slowly(queries.approvals)
+
+    put_schedule = written(schedules.put_schedule, items=lambda schedule, seen, tasks: 1 + len(tasks))
+    delete_schedule = written(schedules.delete_schedule)
+    schedule = quickly(schedules.schedule)
+    due_schedules = quickly(schedules.due_schedules)
+    schedules = slowly(schedules.schedules)
 
     put_whole = written(retention.put_whole, items=lambda content, media_type: 1 + (len(content) >> 16))
     begin_upload = written(retention.begin_upload)

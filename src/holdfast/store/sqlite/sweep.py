@@ -21,7 +21,7 @@ def sweep(tx: WriteTransaction, limit: int) -> Swept:
     failed, woken_to_undo = _fail_late(tx, limit)
     due = _make_ready(tx, limit)
     counts = (len(recovered) + len(poisoned), len(expired), len(woken), len(failed) + len(woken_to_undo), due)
-    ((next_due,),) = tx.all("next_due")
+    ((next_due, next_tick),) = tx.all("next_due")
     return Swept(
         recovered=tuple(recovered),
         poisoned=tuple(poisoned),
@@ -31,6 +31,7 @@ def sweep(tx: WriteTransaction, limit: int) -> Swept:
         expired=tuple(expired),
         more=limit in counts,
         next_due=moment_or_none(next_due),
+        next_tick=moment_or_none(next_tick),
     )
 
 

@@ -44,6 +44,7 @@ pauses.py              Pauses: nothing new begins of a queue, a name or a task u
 prune.py               prune: tasks that ended long ago are deleted, with everything that belongs to them
 queries.py             Queries: filters, pages, counts
 queued.py              queued: the tasks in the queue, in the order in which they will be claimed
+schedules.py           Schedules: changed only as they were seen, together with the tasks that they submit
 sharing.py             Stores that outlive their process, and stores that several processes share
 simple.py              The simple interface: save, get, list_by_state, execute_step
 submit.py              submit: a task is stored once, even if it is sent many times
@@ -97,6 +98,7 @@ from holdfast.testing.contract.pauses import PausesContract
 from holdfast.testing.contract.prune import PruneContract
 from holdfast.testing.contract.queries import QueriesContract
 from holdfast.testing.contract.queued import QueuedContract
+from holdfast.testing.contract.schedules import SchedulesContract
 from holdfast.testing.contract.sharing import ReopenContract, SharedContract
 from holdfast.testing.contract.simple import ExecuteStepContract, SaveContract
 from holdfast.testing.contract.submit import SubmitContract
@@ -138,6 +140,7 @@ class StoreContract(
     EventsContract,
     SubmissionContract,
     QuietContract,
+    SchedulesContract,
     ArtifactsContract,
     MemoryContract,
     PausesContract,

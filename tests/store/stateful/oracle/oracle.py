@@ -16,6 +16,7 @@ from holdfast.model.pause import Pause
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
+from holdfast.model.schedule import StoredSchedule
 from holdfast.model.step import Step
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
@@ -28,6 +29,7 @@ from tests.store.stateful.oracle import (
     pausing,
     reading,
     remembering,
+    scheduling,
     submitting,
     sweeping,
 )
@@ -50,6 +52,22 @@ class Oracle:
 
     def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         return [submitting.submit_one(self.tables, task, self.now()) for task in tasks]
+
+    def put_schedule(self, schedule: StoredSchedule, seen: int, tasks: Sequence[NewTask]) -> list[Submitted] | None:
+        return scheduling.put_schedule(self.tables, schedule, seen, tasks, self.now())
+
+    def delete_schedule(self, name: str, seen: int) -> bool:
+        return scheduling.delete_schedule(self.tables, name, seen)
+
+    def schedule(self, name: str) -> StoredSchedule | None:
+        stored = self.tables.schedules.get(name)
+        return None if stored is None else scheduling.shown(self.tables, stored)
+
+    def schedules(self) -> list[StoredSchedule]:
+        return [scheduling.shown(self.tables, self.tables.schedules[name]) for name in sorted(self.tables.schedules)]
+
+    def due_schedules(self, limit: int) -> list[StoredSchedule]:
+        return scheduling.due_schedules(self.tables, limit, self.now())
 
     def register(self, worker: NewWorker) -> Worker:
         return leasing.register(self.tables, worker, self.now(), self._boot())

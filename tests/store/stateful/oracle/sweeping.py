@@ -22,6 +22,7 @@ from tests.store.stateful.oracle.changes import (
     touch,
     wake,
 )
+from tests.store.stateful.oracle.scheduling import next_ticks
 from tests.store.stateful.oracle.tables import NOT_READY, Tables, TaskRow
 
 ACTOR = "sweep"
@@ -43,6 +44,7 @@ def sweep(tables: Tables, limit: int, now: datetime, boot: timedelta) -> Swept:
         expired=tuple(expired),
         more=limit in parts,
         next_due=min(_due_times(tables), default=None),
+        next_tick=min(next_ticks(tables), default=None),
     )
 
 

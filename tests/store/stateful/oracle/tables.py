@@ -11,6 +11,7 @@ from holdfast.model.effect import Effect, Evidence
 from holdfast.model.operations import UntilTime, Wait
 from holdfast.model.pause import Pause
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
+from holdfast.model.schedule import StoredSchedule
 from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import Transition
@@ -78,6 +79,7 @@ class Tables:
     pauses: dict[str, Pause] = field(default_factory=dict)
     limits: dict[str, int | None] = field(default_factory=dict)
     """By queue: how many of its tasks may be pending."""
+    schedules: dict[str, StoredSchedule] = field(default_factory=dict)
 
     def copy(self) -> Self:
         return type(self)(**{table.name: dict(getattr(self, table.name)) for table in fields(self)})

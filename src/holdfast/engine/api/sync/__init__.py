@@ -9,5 +9,6 @@ handle.py       SyncHandle: one task, seen from outside, for blocking code
 holdfast.py     hold.sync: Holdfast for blocking code
 loop_thread.py  LoopThread: an event loop in its own thread, for blocking code
 memory.py       hold.sync.memory: hold.memory for blocking code
+schedules.py    Operations on schedules, for blocking code
 store.py        hold.sync.store: the four methods of a TaskStore, for blocking code
 """

@@ -91,6 +91,11 @@ class SyncContext:
         return self._context.task
 
     @property
+    def tick(self) -> datetime | None:
+        """See Context."""
+        return self._context.tick
+
+    @property
     def attempt(self) -> int:
         """See Context."""
         return self._context.attempt

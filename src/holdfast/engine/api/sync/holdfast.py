@@ -35,6 +35,7 @@ from holdfast.engine.api.sync.artifacts import SyncArtifacts
 from holdfast.engine.api.sync.handle import SyncHandle
 from holdfast.engine.api.sync.loop_thread import LoopThread, refuse_event_loop
 from holdfast.engine.api.sync.memory import SyncMemory
+from holdfast.engine.api.sync.schedules import SyncScheduling
 from holdfast.engine.api.sync.store import SyncTaskStore
 from holdfast.engine.manage.fork.ancestry import Origin
 from holdfast.engine.manage.state import AppliedPatch
@@ -61,8 +62,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class SyncHoldfast:
+class SyncHoldfast(SyncScheduling):
     """The calls of Holdfast, which block until they are done. Not for threads that run an event loop."""
+
+    _hold: AsyncHoldfast
 
     def __init__(self, hold: AsyncHoldfast) -> None:
         """Each Holdfast creates one: all of its blocks share one loop."""
