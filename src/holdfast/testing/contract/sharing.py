@@ -43,6 +43,9 @@ class ReopenContract(ContractBase):
         await store.emit("news", 1, key="k")
         await submit_one(store, "delayed", available_at=clock.now() + timedelta(hours=1))
         artifact = await store.put_artifact(b"bytes")
+        for subject in ("queue:deploys", "task:job", "delayed"):
+            await store.pause(subject, by="person", reason="freeze")
+        await store.set_queue("default", max_pending=3)
         before = await snapshot(store, channels=("news",), artifacts=(artifact.id,))
         await store.close()
         async with another_store() as again:
