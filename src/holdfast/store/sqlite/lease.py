@@ -89,6 +89,9 @@ async def retire_worker(db: Database, worker_id: str) -> list[str]:
 
 def retire(tx: WriteTransaction, worker_id: str) -> list[str]:
     """End the incarnation and hand its tasks back."""
+    found = tx.first("worker_lease", worker_id)
+    if found is None or _WorkerLease(*found).state == WorkerState.DEAD:
+        return []  # what a dead one held is taken back by the sweep, which counts its death
     tx.run("set_worker_state", worker_id, WorkerState.DEAD)
     held = [RECORDS.lease(*row).task_id for row in tx.all("owned", worker_id)]
     for task_id in held:

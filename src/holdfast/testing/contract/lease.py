@@ -195,6 +195,21 @@ class LeaseContract(ContractBase):
         await enter(store, "next")
         assert sorted(await claimed_ids(store, "next")) == ["acquired", "reviewed"]
 
+    async def test_retiring_a_dead_worker_leaves_its_tasks_to_the_sweep(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """A sweep that has found it dead may not have taken all of its tasks back yet: it counts a death of each."""
+        for task_id in ("a", "b"):
+            await submit_one(store, task_id)
+        await enter(store)
+        assert await claimed_ids(store) == ["a", "b"]
+        clock.advance(LEASE + 1)
+        await store.sweep(limit=1)
+        assert len(await store.owned("worker")) == 1
+        assert await store.retire("worker") == []
+        await store.sweep()
+        assert [(await stored(store, task_id)).deaths for task_id in ("a", "b")] == [1, 1]
+
     async def test_retiring_an_unknown_or_dead_worker_does_nothing(self, store: StateStore) -> None:
         """The answer is empty, and nothing changes."""
         await running_task(store)
