@@ -22,7 +22,7 @@ WIDTH = 100
 """A longer signature gets one line per argument."""
 
 GROUPS = {
-    "Applications": "Holdfast TaskDefinition Handle Worker SyncHoldfast SyncHandle SyncWorker",
+    "Applications": "Holdfast TaskDefinition IfExists Handle Worker SyncHoldfast SyncHandle SyncWorker",
     "Tasks and their context": (
         "Context SyncContext Child Retry RetryAt GiveUp Deadline Machine Goto Reached "
         "Visit Task NewTask Submitted "

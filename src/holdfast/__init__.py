@@ -71,6 +71,7 @@ from holdfast.model.errors import (
     StoreReplaced,
     StoreUnavailable,
     TaskCancelled,
+    TaskExists,
     TaskFailed,
     WorkerDead,
 )
@@ -87,7 +88,7 @@ from holdfast.model.retry import GiveUp, Retry, RetryAt
 from holdfast.model.schedule import CatchUp, Overlap, Schedule
 from holdfast.model.state_diff import Change, ChangeKind, diff
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import NewTask, Submitted, Task
+from holdfast.model.task import IfExists, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.store import Capabilities, StateStore, TaskStore, make_store, open_store
 from holdfast.store.transaction import Transaction
@@ -187,6 +188,7 @@ __all__ = [
     "HoldfastError",
     "Human",
     "HumanInTheLoop",
+    "IfExists",
     "IllegalMove",
     "Intent",
     "InvalidURL",
@@ -258,6 +260,7 @@ __all__ = [
     "Task",
     "TaskCancelled",
     "TaskDefinition",
+    "TaskExists",
     "TaskFailed",
     "TaskFilter",
     "TaskState",

@@ -59,6 +59,21 @@ def test_json_is_one_object(url: str) -> None:
     assert (told["labels"], told["available_at"]) == ({"tenant": "acme"}, "2099-12-01T06:00:00+00:00")
 
 
+def test_a_key_that_a_task_has(url: str) -> None:
+    """Replaced while it waits in a queue without a worker; the exit code of a refusal is that of a conflict."""
+    first = submit(url, "greet", "--args", '["one"]', "--queue", "elsewhere", "--key", "twice")
+    rejected = submit(url, "greet", "--args", '["one"]', "--key", "twice", "--if-exists", "reject")
+    assert (rejected.returncode, first.stdout.strip() in rejected.stderr) == (4, True)
+    options = ("--queue", "elsewhere", "--key", "twice", "--json")
+    replaced = submit(url, "greet", "--args", '["two"]', "--if-exists", "replace", *options)
+    put_off = submit(url, "greet", "--args", '["three"]', "--debounce", "1h", "--debounce-max", "2h", *options)
+    told = [json.loads(answer.stdout) for answer in (replaced, put_off)]
+    assert [(task["id"], task["user_input"]) for task in told] == [
+        (first.stdout.strip(), ["two"]),
+        (first.stdout.strip(), ["three"]),
+    ]
+
+
 def test_wait_prints_the_result(url: str) -> None:
     answer = submit(url, "greet", "--args", '{"name": "you", "times": "2"}', "--wait")
     assert (answer.returncode, answer.stdout) == (0, '"hello youhello you"\n')

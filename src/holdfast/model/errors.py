@@ -9,6 +9,7 @@
     ├── Conflict                      the stored state is not the one the caller assumed
     │   ├── IllegalMove               the transition table does not allow it
     │   ├── KeyConflict               same idempotency key, other input
+    │   ├── TaskExists                same idempotency key, and a new task was asked for
     │   ├── LeaseHeld                 another worker is working on the task
     │   ├── LeaseLost                 the caller's lease is over; its fence is stale
     │   ├── StateConflict             the AgentState was changed meanwhile; the error carries the new one
@@ -108,11 +109,24 @@ class IllegalMove(Conflict):
 class KeyConflict(Conflict):
     """The idempotency key is taken by a task with other input."""
 
+    def __init__(self, name: str, key: str, task_id: str, *, replaces: bool = False) -> None:
+        """``task_id`` is the task that holds the key; ``replaces``: the submission was to replace it."""
+        why = ", and was claimed before, so that it is not replaced" if replaces else ""
+        super().__init__(
+            f"key {key!r} of task {name!r} is taken by {task_id}, which was submitted with other input{why}; "
+            "use another key, or submit the same input to get that task"
+        )
+        self.name, self.key, self.task_id = name, key, task_id
+
+
+class TaskExists(Conflict):
+    """The idempotency key is taken, and the submission asked for a new task: ``if_exists="reject"``."""
+
     def __init__(self, name: str, key: str, task_id: str) -> None:
         """``task_id`` is the task that holds the key."""
         super().__init__(
-            f"key {key!r} of task {name!r} is taken by {task_id}, which was submitted with other input; "
-            "use another key, or submit the same input to get that task"
+            f"key {key!r} of task {name!r} is taken by {task_id}, and nothing was stored; use another key, or leave "
+            'out if_exists="reject" to get that task'
         )
         self.name, self.key, self.task_id = name, key, task_id
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias
 
 from holdfast.model.checks import check_amounts, check_integer, check_member, check_moment, check_name, check_text
+from holdfast.model.errors import Conflict, InvalidValue
 from holdfast.model.ids import new_id
 from holdfast.model.labels import check_labels
 from holdfast.model.transitions import TaskState
@@ -102,6 +104,50 @@ class Task:
     """Names with values, by which it is found again. Its children have them, too."""
 
 
+class IfExists(StrEnum):
+    """What a submission does if a task of its name has its key already."""
+
+    RETURN = "return"
+    """It is answered with that task if the input is the same, and is a KeyConflict otherwise."""
+    REPLACE = "replace"
+    """A task that was never claimed gets the new input, options, labels and time, and stays in its queue: another is a
+    Conflict. Otherwise as RETURN."""
+    REJECT = "reject"
+    """It is a TaskExists, whatever the input is."""
+
+
+class Unclaimed(Protocol):
+    """What tells whether a task was ever claimed, or changed in another way, since it was submitted."""
+
+    state: TaskState
+    fence: int
+    moves: int
+    version: int
+    cancel_requested: str | None
+
+
+def is_untouched(task: Unclaimed) -> bool:
+    """Return whether nothing but submissions was ever done to a task: only such a task is replaced.
+
+    A fork, and a task whose state was patched, have a past that does not belong to another input.
+    """
+    return (
+        task.state is TaskState.PENDING
+        and task.fence == 0
+        and task.moves == 1
+        and task.version == 0
+        and task.cancel_requested is None
+    )
+
+
+def stays_in_queue(task_id: str, queue: str, wanted: str) -> Conflict:
+    """Return the error for a submission that would move a task to another queue by replacing it."""
+    return Conflict(
+        f"task {task_id}, which has the key, waits in queue {queue!r} and is not moved to {wanted!r} by a "
+        f"submission that replaces it; submit it to {queue!r}, or cancel it and use another key"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
     """A task to be submitted."""
@@ -128,6 +174,10 @@ class NewTask:
     result: JsonValue = None
     error: JsonValue = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    if_exists: IfExists = IfExists.RETURN
+    debounce_max: timedelta | None = None
+    """It is debounced: it replaces a task with its key that was never claimed, and begins no later than this after that
+    task was submitted; from a task that was claimed it takes over the key."""
 
     def __post_init__(self) -> None:
         """Reject names that a store could not hold."""
@@ -148,6 +198,22 @@ class NewTask:
         check_text("parent id", self.parent_id)
         if self.labels:
             check_labels(self.labels)
+        if self.if_exists is not IfExists.RETURN or self.debounce_max is not None:
+            self._check_meeting()
+
+    @property
+    def replaces(self) -> bool:
+        """Whether it replaces a task with its key that was never claimed."""
+        return self.if_exists is IfExists.REPLACE or self.debounce_max is not None
+
+    def _check_meeting(self) -> None:
+        check_member("if_exists", self.if_exists, IfExists)
+        if self.key is None:
+            raise InvalidValue("if_exists= and debounce= are about a task with the same key; give a key=")
+        if self.debounce_max is not None and self.if_exists is not IfExists.RETURN:
+            raise InvalidValue("a debounced submission replaces a task that waits; leave out if_exists=")
+        if self.state is not TaskState.PENDING:
+            raise InvalidValue(f"a task that is {self.state} from the beginning replaces none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

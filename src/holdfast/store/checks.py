@@ -50,7 +50,7 @@ from holdfast.model.operations import (
 )
 from holdfast.model.queries import TaskFilter
 from holdfast.model.size import check_commit_size, check_submission_size
-from holdfast.model.task import MAX_PRIORITY, JsonValue, NewTask, rank
+from holdfast.model.task import MAX_PRIORITY, IfExists, JsonValue, NewTask, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim
 
@@ -146,6 +146,10 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
         case RotateCheckpoints(keep=keep, before=before):
             check_integer("keep", keep, lowest=0)
             check_moment("before", before)
+        case SubmitChild(task) if task.replaces or task.if_exists is not IfExists.RETURN:
+            raise InvalidValue(
+                "a child is submitted once, under its parent's key; it has no if_exists= and no debounce="
+            )
         case SubmitChild(task):
             check_payload("user_input", task.user_input)
         case WriteOutcome(result=result, error=error):

@@ -56,7 +56,7 @@ from holdfast.model.operations import (
 from holdfast.model.queries import TaskFilter
 from holdfast.model.records import ArtifactLink, Checkpoint, MemoryFact
 from holdfast.model.step import Step, StepState
-from holdfast.model.task import NewTask, Task
+from holdfast.model.task import IfExists, NewTask, Task
 from holdfast.model.transitions import MOVES, TERMINAL, TaskState
 
 Item = TypeVar("Item")
@@ -107,6 +107,10 @@ _TASK_VARIANTS: list[dict[str, Any]] = [
     {"parent_id": "t2", "user_input": {"a": 1}},
     {"round": 2},
     {"labels": {"tenant": "acme"}},
+    {"key": "k1", "user_input": 3, "if_exists": IfExists.REPLACE, "priority": 1, "labels": {"tenant": "globex"}},
+    {"key": "k2", "if_exists": IfExists.REPLACE, "budget": {"steps": 2}},
+    {"key": "k1", "user_input": 4, "debounce_max": timedelta(seconds=10)},
+    {"key": "k2", "queue": "slow", "debounce_max": timedelta(seconds=30), "agent_id": "writer"},
     {"labels": {"tenant": "acme", "kind": "nightly"}, "parent_id": "t3"},
 ]
 _TIME_VARIANTS: list[tuple[float | None, float | None]] = [
@@ -135,6 +139,11 @@ def new_tasks(draw: DrawFn, now: datetime) -> NewTask:
         actor="submitter",
         **variant,
     )
+
+
+def _plain(task: NewTask) -> NewTask:
+    """Of a child, and of a task that begins in another state, nothing says what it does to the task with its key."""
+    return replace(task, if_exists=IfExists.RETURN, debounce_max=None)
 
 
 def _waits(task_id: str, now: datetime) -> list[tuple[Wait, ...]]:
@@ -367,14 +376,14 @@ def operations(draw: DrawFn, task_id: str, now: datetime, *, held: bool) -> Oper
         about_its_lease: list[Operation] = [Release(), Rest(resting=True), Rest(resting=False), ShareWorker()]
         about_its_lease.append(ShareWorker(acquitted=True))
         return draw(st.sampled_from(about_its_lease))
-    return SubmitChild(draw(new_tasks(now)))
+    return SubmitChild(_plain(draw(new_tasks(now))))
 
 
 @st.composite
 def ended_children(draw: DrawFn, now: datetime, ids: list[str]) -> SubmitChild:
     """A child that has ended before it began: something to begin again."""
     state, task_id = draw(st.sampled_from(sorted(TERMINAL))), draw(st.sampled_from(ids))
-    return SubmitChild(replace(draw(new_tasks(now)), id=task_id, state=state, result="done"))
+    return SubmitChild(replace(_plain(draw(new_tasks(now))), id=task_id, state=state, result="done"))
 
 
 _REOPENED: list[dict[str, Any]] = [

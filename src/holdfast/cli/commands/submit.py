@@ -53,6 +53,30 @@ async def submit(
             show_default=False,
         ),
     ] = None,
+    if_exists: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="With --key, if a task has it: return that task, replace it if it was never claimed, or reject.",
+            show_default=False,
+        ),
+    ] = None,
+    debounce: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="With --key: begin this long after the last submission, with the arguments of the last one.",
+            show_default=False,
+        ),
+    ] = None,
+    debounce_max: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="With --debounce: begin this long after the first one at the latest; by default ten times as long.",
+            show_default=False,
+        ),
+    ] = None,
     label: Labels = None,
     after: After = None,
     state: State = None,
@@ -86,6 +110,9 @@ async def submit(
         "deadline": None if deadline is None else read_seconds(deadline, what="--deadline"),
         "delay": None if delay is None else read_seconds(delay, what="--delay"),
         "at": None if at is None else read_time(at, what="--at"),
+        **({} if if_exists is None else {"if_exists": if_exists}),
+        "debounce": None if debounce is None else read_seconds(debounce, what="--debounce"),
+        "debounce_max": None if debounce_max is None else read_seconds(debounce_max, what="--debounce-max"),
         "labels": read_labels(label),
         **(start := read_start(state, plan, fact, artifact)),
     }

@@ -52,7 +52,7 @@ from holdfast.model.records import Event
 from holdfast.model.retry import Retry
 from holdfast.model.schedule import UTC_ZONE, CatchUp, Overlap
 from holdfast.model.size import batches, task_size
-from holdfast.model.task import DEFAULT_QUEUE, JsonValue
+from holdfast.model.task import DEFAULT_QUEUE, IfExists, JsonValue
 from holdfast.process_fork import Owner
 from holdfast.redaction import without_password
 from holdfast.settings import current_settings, store_options
@@ -315,6 +315,9 @@ class AsyncHoldfast(Managing, Scheduling):
         delay: float | timedelta | None = None,
         at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
+        if_exists: IfExists | str = IfExists.RETURN,
+        debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None,
         agent_id: str | None = None,
         after: Handle[Any] | str | None = None,
         state: AgentState | None = None,
@@ -330,6 +333,14 @@ class AsyncHoldfast(Managing, Scheduling):
         the moment ``at``.
         ``labels`` are names with values, by which listings find it: ``{"tenant": "acme"}``. Children have them, too.
         ``after`` is for agents: a task that has ended, whose state and conversation this one continues.
+
+        ``if_exists`` says what to do if a task has the ``key``: ``"return"`` is as above. ``"replace"`` gives a task
+        that was never claimed the new arguments, options, labels and time, and leaves one alone that was claimed.
+        ``"reject"`` raises TaskExists.
+
+        ``debounce`` collects submissions with one ``key``: the task begins this long after the last of them, with the
+        arguments of the last one, and ``debounce_max`` after the first one at the latest (by default ten times
+        ``debounce``). Once a worker has claimed it, the next submission is a new task, which takes over the key.
 
         ``state``, ``plan``, ``facts`` and ``artifacts`` are for agents, too: what the AgentState holds from the
         beginning. They count as arguments, so the same ``key`` with other ones is a KeyConflict. Constraints and budget
@@ -353,6 +364,9 @@ class AsyncHoldfast(Managing, Scheduling):
             delay=delay,
             at=at,
             labels=labels,
+            if_exists=if_exists,
+            debounce=debounce,
+            debounce_max=debounce_max,
             agent_id=agent_id,
         )
 

@@ -13,12 +13,15 @@ from holdfast.engine.api.start import Start, as_state, limits_with_start, link_a
 from holdfast.engine.runtime.services import Services
 from holdfast.model.checks import check_moment, check_queue
 from holdfast.model.deadline import as_seconds, moment_of
-from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound
+from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound, TaskExists
 from holdfast.model.ids import new_id
 from holdfast.model.patch import StatePatch
 from holdfast.model.payload import to_json
-from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, NewTask, Submitted, Task
+from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, IfExists, NewTask, Submitted, Task
 from holdfast.store.base import StateStore
+
+DEBOUNCES = 10
+"""After so many times its ``debounce=`` a task begins, unless ``debounce_max=`` says otherwise."""
 
 
 async def submit_task(
@@ -53,8 +56,10 @@ async def handle_of(
     services: Services, new: NewTask, answer: Submitted, definition: TaskDefinition[..., Any] | None
 ) -> Handle[Any]:
     """Return the handle of a submitted task, from the store's answer. Raises KeyConflict."""
+    if new.if_exists is IfExists.REJECT and not answer.created and answer.task_id != new.id:
+        raise TaskExists(new.name, new.key or new.id, answer.task_id)
     if answer.conflict and not await was_submitted_before(services.store, services.definitions, new, answer.task_id):
-        raise KeyConflict(new.name, new.key or new.id, answer.task_id)
+        raise KeyConflict(new.name, new.key or new.id, answer.task_id, replaces=new.replaces)
     services.note_due(new.available_at)
     return Handle(services, answer.task_id, Any if definition is None else definition.returns)
 
@@ -71,6 +76,9 @@ def new_task(
     deadline: float | timedelta | datetime | None = None,
     delay: float | timedelta | None = None,
     at: datetime | None = None,
+    if_exists: IfExists | str = IfExists.RETURN,
+    debounce: float | timedelta | None = None,
+    debounce_max: float | timedelta | None = None,
     agent_id: str | None = None,
     labels: Mapping[str, str] | None = None,
     by: str = "submit",
@@ -104,6 +112,9 @@ def new_task(
             if definition is None
             else definition.write_input(args, {})
         )
+    longest = longest_delay(debounce, debounce_max)
+    if longest is not None and (delay is not None or at is not None):
+        raise InvalidValue("debounce= says when the task begins; leave out delay= and at=")
     limit = deadline if deadline is not None else (definition.deadline if definition else None)
     new = NewTask(
         id=new_id(),
@@ -113,13 +124,38 @@ def new_task(
         queue=check_queue(queue) if queue else (definition.queue if definition else DEFAULT_QUEUE),
         priority=priority if priority is not None else (definition.priority if definition else 0),
         key=key,
-        available_at=start_of(delay, at, now),
+        available_at=start_of(delay if debounce is None else debounce, at, now),
         deadline=None if limit is None else moment_of(limit, now),
         budget=limits_with_start(definition, user_input) if definition else {},
         actor=by,
         labels={} if labels is None else labels,
+        if_exists=as_if_exists(if_exists),
+        debounce_max=longest,
     )
     return new, definition
+
+
+def as_if_exists(given: IfExists | str) -> IfExists:
+    """Return what to do with an existing task, given as a member or as its word."""
+    try:
+        return IfExists(given)
+    except ValueError:
+        raise InvalidValue(
+            f"if_exists is {given!r}; choose one of {', '.join(map(repr, map(str, IfExists)))}"
+        ) from None
+
+
+def longest_delay(debounce: float | timedelta | None, longest: float | timedelta | None) -> timedelta | None:
+    """Return how long submissions may put off a debounced task, in all; None without debounce."""
+    if debounce is None:
+        if longest is not None:
+            raise InvalidValue("debounce_max= limits a debounce=; give both, or neither")
+        return None
+    seconds = as_seconds(debounce, what="debounce")
+    most = seconds * DEBOUNCES if longest is None else as_seconds(longest, what="debounce_max")
+    if most < seconds:
+        raise InvalidValue(f"debounce_max is {most:g} seconds, less than debounce with {seconds:g}; give more")
+    return timedelta(seconds=most)
 
 
 def start_of(delay: float | timedelta | None, at: datetime | None, now: datetime) -> datetime | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.model.approval import Ask
     from holdfast.model.effect import EffectClass
     from holdfast.model.retry import ErrorKind, Retry
+    from holdfast.model.task import IfExists
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -126,14 +127,22 @@ class ChildOptions(TypedDict, total=False):
     labels: Mapping[str, str] | None
 
 
-class SubmitOptions(ChildOptions, StartOptions, total=False):
+class KeyOptions(TypedDict, total=False):
+    """What to do if a task has the key already."""
+
+    if_exists: IfExists | str
+    debounce: float | timedelta | None
+    debounce_max: float | timedelta | None
+
+
+class SubmitOptions(ChildOptions, StartOptions, KeyOptions, total=False):
     """The options of ``hold.submit``, in addition to the arguments of the task."""
 
     agent_id: str | None
     after: Handle[Any] | str | None
 
 
-class SyncSubmitOptions(ChildOptions, StartOptions, total=False):
+class SyncSubmitOptions(ChildOptions, StartOptions, KeyOptions, total=False):
     """The options of ``hold.sync.submit``, in addition to the arguments of the task."""
 
     agent_id: str | None

@@ -25,6 +25,7 @@ from holdfast.model.errors import (
     WorkerDead,
 )
 from holdfast.model.pause import paused_message
+from holdfast.model.task import stays_in_queue
 from holdfast.model.worker import newer_keys_message
 from holdfast.store.facts import foreign_fact
 
@@ -121,6 +122,9 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
     match error.sqlstate:
         case "HF001" if message == "full":
             return full_queue(json.loads(detail))
+        case "HF001" if message == "other queue":
+            there = json.loads(detail)
+            return stays_in_queue(there["task"], there["queue"], there["wanted"])
         case "HF002" | "HF003" | "HF006" as state:
             return _in_our_words(state, detail)
         case state if state in _UNDEFINED:

@@ -22,8 +22,12 @@ async def submit(db: Database, tasks: Sequence[NewTask]) -> list[Submitted]:
     if not tasks:
         return []
     answers = (await _submit_one(db, tasks[0]) if len(tasks) == 1 else None) or await _submit_many(db, tasks)
-    created = [task for task, answer in zip(tasks, answers, strict=True) if answer.created]
-    db.publish({f"queue:{task.queue}" for task in created} | {f"task:{task.id}" for task in created})
+    changed = [
+        (task.queue, answer.task_id)
+        for task, answer in zip(tasks, answers, strict=True)
+        if answer.created or (task.replaces and not answer.conflict)
+    ]
+    db.publish({f"queue:{queue}" for queue, _ in changed} | {f"task:{task_id}" for _, task_id in changed})
     return answers
 
 
@@ -43,7 +47,8 @@ async def _submit_one(db: Database, task: NewTask) -> list[Submitted] | None:
 
 async def _submit_many(db: Database, tasks: Sequence[NewTask]) -> list[Submitted]:
     document, payloads = encode_tasks(tasks)
-    found = await db.fetch("submit", document, payloads, _share_id_or_key(tasks), db.at())
+    one_by_one = _share_id_or_key(tasks) or any(task.replaces for task in tasks)
+    found = await db.fetch("submit", document, payloads, one_by_one, db.at())
     others = {n: Submitted(task_id=task_id, created=False, conflict=conflict) for n, task_id, _, conflict in found}
     return [others.get(n) or Submitted(task_id=task.id, created=True) for n, task in enumerate(tasks)]
 

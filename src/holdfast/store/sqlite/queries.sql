@@ -18,6 +18,22 @@ VALUES (?, ?, (SELECT coalesce(max(position), 0) FROM channels))
 -- name: replace_input
 UPDATE inputs SET user_input = ?2 WHERE task_id = ?1
 
+-- name: task_age
+SELECT created_at FROM tasks WHERE id = ?
+
+-- name: replace_task
+-- All that a later submission with its key changes of a task that was never claimed.
+UPDATE tasks SET agent_id = ?2, priority = ?3, input_digest = ?4, search = ?5, ready = ?6, rank = ?7, available_at = ?8,
+    deadline = ?9, labels = ?10, updated_at = ?11, revision = revision + 1
+WHERE id = ?1
+
+-- name: release_key
+-- The key goes to a later submission.
+UPDATE tasks SET key = NULL WHERE id = ?
+
+-- name: clear_limits
+UPDATE accounts SET ceiling = NULL WHERE account = ?
+
 -- name: searched_names
 -- What a task is found by, besides its input.
 SELECT name, agent_id, key FROM tasks WHERE id = ?

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import apsw
 
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.records import Event
-from holdfast.model.task import JsonValue, NewTask, Submitted, search_text
+from holdfast.model.task import JsonValue, NewTask, Submitted, is_untouched, search_text, stays_in_queue
 from holdfast.model.transitions import TaskState
 from holdfast.store.records import Row, payload_or_none
 from holdfast.store.sqlite.database import MANY, Database
@@ -19,6 +20,7 @@ from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros, micros_or_none, stored_rank
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
+_MICROSECOND = timedelta(microseconds=1)
 _MANY_WAITING = 200
 """To wake more takes longer than a few milliseconds, and is not done on the event loop."""
 
@@ -37,8 +39,15 @@ def submit(tx: WriteTransaction, task: NewTask) -> Submitted:
     existing = stored(tx, task)
     if existing is not None:
         task_id, name, stored_digest = existing
+        if task.replaces:
+            search = _search(task.name, task.agent_id, task.key, task.user_input, user_input)
+            # Sent again: whatever has replaced it since stays.
+            if task_id == task.id or _replace_waiting(tx, task_id, task, user_input, search):
+                return Submitted(task_id=task_id, created=False)
         same = name == task.name and stored_digest == digest(user_input)
-        return Submitted(task_id=task_id, created=False, conflict=not same)
+        if task.debounce_max is None:
+            return Submitted(task_id=task_id, created=False, conflict=not same)
+        tx.run("release_key", task_id)
     _store(tx, [task], [user_input])
     return Submitted(task_id=task.id, created=True)
 
@@ -49,6 +58,42 @@ def stored(tx: WriteTransaction, task: NewTask) -> Row | None:
     if found is None and task.key is not None:
         found = tx.first("task_by_key", task.name, task.key)
     return found
+
+
+def _replace_waiting(tx: WriteTransaction, task_id: str, task: NewTask, user_input: bytes, search: str) -> bool:
+    """Give a stored task the input, options and time of this one; False, and no change, if it was ever claimed."""
+    row = tx.task(task_id)
+    if row is None or not is_untouched(row):
+        return False
+    if task.queue != row.queue:
+        raise stays_in_queue(row.id, row.queue, task.queue)
+    available_at = tx.now if task.available_at is None else micros(task.available_at)
+    if task.debounce_max is not None:
+        ((created_at,),) = tx.all("task_age", task_id)
+        available_at = min(available_at, created_at + task.debounce_max // _MICROSECOND)
+    is_ready = available_at <= tx.now
+    tx.run(
+        "replace_task",
+        task_id,
+        task.agent_id,
+        task.priority,
+        digest(user_input),
+        search,
+        int(is_ready),
+        stored_rank(available_at, task.priority),
+        available_at,
+        micros_or_none(task.deadline),
+        payload_or_none(dict(task.labels) or None),
+        tx.now,
+    )
+    tx.last_task = task_id, row.revision + 1
+    tx.run("replace_input", task_id, user_input)
+    tx.run("clear_limits", task_id)
+    tx.run_many("set_limit", [(task_id, meter, limit) for meter, limit in task.budget.items()])
+    tx.hints.add(f"task:{task_id}")
+    if is_ready:
+        tx.hints.add(f"queue:{task.queue}")
+    return True
 
 
 def _all_new(tx: WriteTransaction, tasks: Sequence[NewTask]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from holdfast.model.canonical import canonical, digest
 from holdfast.model.errors import QueueFull
 from holdfast.model.records import Account
-from holdfast.model.task import JsonValue, NewTask, Submitted, Task, search_text
+from holdfast.model.task import JsonValue, NewTask, Submitted, Task, search_text, stays_in_queue
 from holdfast.model.transitions import TaskState
 from tests.store.stateful.oracle.changes import Cause, log_transition
 from tests.store.stateful.oracle.tables import NOT_READY, READY, Tables, TaskRow
@@ -18,7 +19,11 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
     input_bytes = canonical(new.user_input)
     input_digest = digest(input_bytes)
     holder = holder_of(tables, new)
-    if holder is not None:
+    if holder is not None and new.replaces and (holder.task.id == new.id or replace_waiting(tables, holder, new, now)):
+        return Submitted(task_id=holder.task.id, created=False)
+    if holder is not None and new.debounce_max is not None:
+        tables.change_row(holder.task.id, task=replace(holder.task, key=None))
+    elif holder is not None:
         same = holder.task.name == new.name and holder.input_digest == input_digest
         return Submitted(task_id=holder.task.id, created=False, conflict=not same)
     limit = tables.limits.get(new.queue)
@@ -66,6 +71,41 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
 def pending_in(tables: Tables, queue: str) -> int:
     tasks = (row.task for row in tables.tasks.values())
     return sum(task.queue == queue and task.state is TaskState.PENDING for task in tasks)
+
+
+def replace_waiting(tables: Tables, holder: TaskRow, new: NewTask, now: datetime) -> bool:
+    """Give the task that has the key what is new, unless anything was ever done to it."""
+    task = holder.task
+    is_touched = task.fence or task.version or task.cancel_requested or len(tables.transitions[task.id]) > 1
+    if task.state is not TaskState.PENDING or is_touched:
+        return False
+    if task.queue != new.queue:
+        raise stays_in_queue(task.id, task.queue, new.queue)
+    available_at = (new.available_at or now).astimezone(UTC)
+    if new.debounce_max is not None:
+        assert task.created_at is not None
+        available_at = min(available_at, task.created_at + new.debounce_max)
+    names = ("agent_id", "user_input", "priority", "labels")
+    changed = replace(
+        task,
+        **{name: getattr(new, name) for name in names},
+        available_at=available_at,
+        deadline=new.deadline and new.deadline.astimezone(UTC),
+        updated_at=now,
+        revision=task.revision + 1,
+    )
+    ready = READY if available_at <= now else NOT_READY
+    input_digest = digest(canonical(new.user_input))
+    tables.change_row(task.id, task=changed, input_digest=input_digest, search=_search(changed), ready=ready)
+    for account, meter in tables.accounts:
+        if account == task.id:
+            tables.accounts[account, meter] = replace(tables.accounts[account, meter], limit=None)
+    for meter, limit in new.budget.items():
+        before = tables.accounts.get(
+            (task.id, meter), Account(account=task.id, meter=meter, spent=0, reserved=0, limit=0)
+        )
+        tables.accounts[task.id, meter] = replace(before, limit=limit)
+    return True
 
 
 def holder_of(tables: Tables, new: NewTask) -> TaskRow | None:

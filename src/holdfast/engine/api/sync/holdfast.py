@@ -53,7 +53,7 @@ from holdfast.model.queries import Summary
 from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
 from holdfast.model.records import Event
 from holdfast.model.state_diff import Change
-from holdfast.model.task import JsonValue
+from holdfast.model.task import IfExists, JsonValue
 from holdfast.model.transitions import TaskState
 from holdfast.process_fork import ForkSafeLock, Owner
 from holdfast.redaction import without_password
@@ -159,6 +159,9 @@ class SyncHoldfast(SyncScheduling):
         delay: float | timedelta | None = None,
         at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
+        if_exists: IfExists | str = IfExists.RETURN,
+        debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None,
         agent_id: str | None = None,
         after: SyncHandle[Any] | str | None = None,
         state: AgentState | None = None,
@@ -179,6 +182,9 @@ class SyncHoldfast(SyncScheduling):
                 delay=delay,
                 at=at,
                 labels=labels,
+                if_exists=if_exists,
+                debounce=debounce,
+                debounce_max=debounce_max,
                 agent_id=agent_id,
                 after=None if after is None else _plain(after),
                 state=state,
