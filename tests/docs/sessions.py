@@ -140,7 +140,9 @@ def _await_lines(group: int, output: Path, command: Command, longest: float) -> 
     until = time.monotonic() + longest
     while command.shown:
         over = not is_running(group) or time.monotonic() > until  # looked at first: its last words count
-        printed = output.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = output.read_text(encoding="utf-8", errors="replace").splitlines()
+        # The shell may only now report that an earlier background command was killed, and reports it here.
+        printed = [line for line in lines if not _SIGNALLED.fullmatch(line)]
         if matches((*command.shown, ANYTHING), printed):
             return
         if over:

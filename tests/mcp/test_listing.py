@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.mcp.addresses import read_address
 from tests.mcp.support import ask, read, submitted, taken
 
-STANDING = ["task://queue", "task://current"]
+STANDING = ["task://queue", "task://current", "task://schedules"]
 TEMPLATES = {
     "state://agents/{agent_id}/tasks/{task_id}",
     "state://agents/{agent_id}/tasks/{task_id}/steps{?after}",
@@ -36,7 +36,7 @@ async def listed(client: Client) -> list[list[str]]:
             return pages
 
 
-async def test_two_are_always_there(client: Client) -> None:
+async def test_three_are_always_there(client: Client) -> None:
     assert await listed(client) == [STANDING]
     for uri in STANDING:
         await read(client, uri)
@@ -59,10 +59,10 @@ async def test_the_state_of_every_task_that_has_not_ended(client: Client) -> Non
 async def test_many_tasks_come_in_pages(client: Client) -> None:
     made = {f"state://agents/default/tasks/{await submitted(client, str(number))}" for number in range(107)}
     pages = await listed(client)
-    assert [len(page) for page in pages] == [52, 50, 7]
+    assert [len(page) for page in pages] == [53, 50, 7]
     uris = [uri for page in pages for uri in page]
-    assert uris[:2] == STANDING
-    assert (set(uris[2:]), len(uris)) == (made, 109)
+    assert uris[:3] == STANDING
+    assert (set(uris[3:]), len(uris)) == (made, 110)
     with pytest.raises(MCPError) as refusal:
         await client.list_resources(cursor="guess")
     assert refusal.value.error.code == -32602

@@ -60,16 +60,17 @@ def _tables_of(sql: str) -> set[str]:
     }
 
 
-def _removed_by(sql: str) -> set[str]:
-    """Return the names that a migration takes away, for good or for another name."""
-    return {*re.findall(r"DROP VIEW (\w+)", sql), *re.findall(r"ALTER TABLE (\w+) RENAME TO", sql)}
+def _own_tables() -> frozenset[str]:
+    """Return what the migrations leave, one after the other: one may take a view away and make it anew."""
+    names = {"migrations"}
+    for step in MIGRATIONS:
+        names -= set(re.findall(r"DROP VIEW (\w+)", step.sql))
+        names |= _tables_of(step.sql)
+        names -= set(re.findall(r"ALTER TABLE (\w+) RENAME TO", step.sql))
+    return frozenset(names)
 
 
-OWN_TABLES = frozenset(
-    {"migrations"}.union(*(_tables_of(step.sql) for step in MIGRATIONS)).difference(
-        *(_removed_by(step.sql) for step in MIGRATIONS)
-    )
-)
+OWN_TABLES = _own_tables()
 """Holdfast's own: user code can read them, and only Holdfast changes them."""
 
 _NO_STATEMENT = re.compile(r"(?:\s|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)

@@ -132,7 +132,7 @@ class LabelsContract(ContractBase):
         assert (await stored(store, "first")).labels == ACME
         assert await found(store, TaskFilter(labels={"tenant": "globex"})) == []
 
-    async def test_filters(self, store: StateStore, clock: ManualClock) -> None:
+    async def test_filters_by_labels(self, store: StateStore, clock: ManualClock) -> None:
         """Every label that is given must be there, with this very value; they combine with all other filters."""
         await submit_zoo(store, clock)
         for where, expected in FILTERS:

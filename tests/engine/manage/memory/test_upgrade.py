@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ async def test_in_a_file(tmp_path: Path) -> None:
 
 
 async def test_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    earlier = tuple(step for step in MIGRATIONS if step.name != "memory_words")
+    earlier = tuple(takewhile(lambda step: step.name != "memory_words", MIGRATIONS))
     with monkeypatch.context() as before:
         before.setattr("holdfast.store.jsonfile.store.MIGRATIONS", earlier)
         before.setattr("holdfast.store.jsonfile.store.SCHEMA", earlier[-1].version)
