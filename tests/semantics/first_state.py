@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from holdfast import Agent, AgentState, Budget, Handle, Holdfast, Request, ScriptedModel
+import pytest
+
+from holdfast import Agent, AgentState, Budget, Handle, Holdfast, Request, ScriptedModel, TaskCancelled
 from holdfast.agent.scripted import Answer, call
 from holdfast.engine.api.first_state import GIVEN
 from tests.engine.support import ended, until
@@ -129,6 +131,8 @@ async def cancel(scene: Scene) -> None:
     with scene.box.frozen():
         handle = await planned.begin(delay=3600)
         await scene.hold.cancel(handle)
+        with pytest.raises(TaskCancelled):  # a worker may have claimed it between the request and the end
+            await ended(handle)
         await _gone_on_from(scene, planned, handle)
 
 
