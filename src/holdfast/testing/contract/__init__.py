@@ -44,7 +44,7 @@ pauses.py              Pauses: nothing new begins of a queue, a name or a task u
 prune.py               prune: tasks that ended long ago are deleted, with everything that belongs to them
 queries.py             Queries: filters, pages, counts
 queued.py              queued: the tasks in the queue, in the order in which they will be claimed
-replacing.py           Submissions that meet a task with their key: replaced while it waits for its first claim, and
+replacement.py         Submissions that meet a task with their key: replaced while it waits for its first claim, and
                        debounced
 schedules.py           Schedules: changed only as they were seen, together with the tasks that they submit
 sharing.py             Stores that outlive their process, and stores that several processes share
@@ -100,7 +100,7 @@ from holdfast.testing.contract.pauses import PausesContract
 from holdfast.testing.contract.prune import PruneContract
 from holdfast.testing.contract.queries import QueriesContract
 from holdfast.testing.contract.queued import QueuedContract
-from holdfast.testing.contract.replacing import DebounceContract, ReplaceContract
+from holdfast.testing.contract.replacement import DebounceContract, ReplaceContract
 from holdfast.testing.contract.schedules import SchedulesContract
 from holdfast.testing.contract.sharing import ReopenContract, SharedContract
 from holdfast.testing.contract.simple import ExecuteStepContract, SaveContract
