@@ -107,10 +107,15 @@ class Bench:
 
     async def _drain(self) -> int:
         done = 0
-        while claims := await self.claim(100):
-            await self.store.commit([_end(claimed, 1) for claimed in claims])
-            done += len(claims)
+        while finished := await self.complete_some():
+            done += finished
         return done
+
+    async def complete_some(self) -> int:
+        """Claim up to 100 tasks and complete them; return how many there were."""
+        claims = await self.claim(100)
+        await self.store.commit([_end(claimed, 1) for claimed in claims])
+        return len(claims)
 
 
 def step_commit(claimed: Claimed, n: int) -> Commit:

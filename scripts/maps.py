@@ -4,6 +4,9 @@
     python scripts/maps.py --check    fails if a map is not up to date
 
 A line of a map is the first sentence of the module's own docstring; change it there.
+
+The folder of PostgreSQL's migrations gets another map: which file defines each function last. A later migration may
+replace a function, and the earlier file never changes.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ COMMAND = "python scripts/maps.py"
 HEADING = "Modules:"
 WIDTH = 120
 
+MIGRATIONS = SOURCE / "store/postgres/migrations"
+FUNCTIONS = "Functions, each in the file that defines it as it is now:"
+
+_DEFINED = re.compile(r"^CREATE (?:OR REPLACE )?FUNCTION \{schema\}\.(\w+)", re.MULTILINE)
 _DOCSTRING = re.compile(r'\A(?P<mark>r?""")(?P<text>.*?)"""\n', re.DOTALL)
 
 
@@ -67,14 +74,45 @@ def draw(folder: Path) -> str:
     return "\n".join((HEADING, "", *lines))
 
 
-def with_map(path: Path) -> str:
+def live_functions(folder: Path) -> dict[str, list[str]]:
+    """Return the functions of the database by the migration that defines each of them last."""
+    last = {
+        function: path.name
+        for path in sorted(folder.glob("*.sql"))
+        for function in _DEFINED.findall(path.read_text(encoding="utf-8"))
+    }
+    found: dict[str, list[str]] = {}
+    for function, file in sorted(last.items(), key=lambda pair: (pair[1], pair[0])):
+        found.setdefault(file, []).append(function)
+    return found
+
+
+def draw_functions(folder: Path) -> str:
+    """Return the map of the functions of the database."""
+    live = live_functions(folder)
+    width = max(map(len, live)) + 2
+    lines = (
+        textwrap.fill(", ".join(functions), WIDTH, initial_indent=file.ljust(width), subsequent_indent=" " * width)
+        for file, functions in live.items()
+    )
+    return "\n".join((FUNCTIONS, "", *lines))
+
+
+def maps() -> Iterator[tuple[Path, str, str]]:
+    """Yield every file with a map, the heading of the map, and the map."""
+    for path in packages():
+        yield path, HEADING, draw(path.parent)
+    yield MIGRATIONS / "__init__.py", FUNCTIONS, draw_functions(MIGRATIONS)
+
+
+def with_map(path: Path, heading: str, drawn: str) -> str:
     """Return the text of an ``__init__.py`` with the map as it should be."""
     text = path.read_text(encoding="utf-8")
     found = _DOCSTRING.match(text)
     if found is None:
         raise SystemExit(f"{path.relative_to(ROOT)} has no docstring to hold its map; write one")
-    introduction = found["text"].partition(f"\n\n{HEADING}\n")[0].rstrip()
-    return f'{found["mark"]}{introduction}\n\n{draw(path.parent)}\n"""\n{text[found.end() :]}'
+    introduction = found["text"].partition(f"\n\n{heading}\n")[0].rstrip()
+    return f'{found["mark"]}{introduction}\n\n{drawn}\n"""\n{text[found.end() :]}'
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -82,12 +120,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description="Write the maps of the packages.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a map is not up to date")
     check = parser.parse_args(arguments).check
-    stale = [path for path in packages() if path.read_text(encoding="utf-8") != with_map(path)]
+    wanted = {path: with_map(path, heading, drawn) for path, heading, drawn in maps()}
+    stale = [path for path, text in wanted.items() if path.read_text(encoding="utf-8") != text]
     for path in stale:
         if check:
             print(f"{path.relative_to(ROOT)} is not up to date; run: {COMMAND}", file=sys.stderr)
         else:
-            path.write_text(with_map(path), encoding="utf-8")
+            path.write_text(wanted[path], encoding="utf-8")
     return 1 if check and stale else 0
 
 

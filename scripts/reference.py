@@ -21,10 +21,18 @@ from scripts.reference_pages.cli import cli_page  # noqa: E402
 
 COMMAND = "python scripts/reference.py"
 
+AFTER_THE_COMMANDS = """
+## Read next
+
+- [From a terminal](terminal.md): a tour of the commands
+- [JSON](json.md): the documents that `--json` prints
+- [The API](reference-api.md): the other reference
+"""
+
 
 def pages() -> dict[Path, str]:
     """Return the expected text of each reference page."""
-    texts = {**api_pages(), "reference-cli.md": cli_page()}
+    texts = {**api_pages(), "reference-cli.md": cli_page() + AFTER_THE_COMMANDS}
     return {ROOT / "docs" / name: text for name, text in texts.items()}
 
 

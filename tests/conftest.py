@@ -25,7 +25,7 @@ import pytest
 from holdfast.redaction.text import forget_all
 from tests import everyday
 from tests.pgbouncer import PgBouncer, start_pgbouncer
-from tests.postgres_server import PostgresServer, ServerUnavailable, start_postgres
+from tests.postgres_server import MEMORY, PostgresServer, ServerUnavailable, has_room_in_memory, start_postgres
 from tests.scheduling import LONG, Scheduling
 from tests.second_run import Record
 from tests.stores import database_url, emptied_database, url
@@ -36,7 +36,7 @@ SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 FIRST_SEED = int(os.environ.get("HOLDFAST_SEED") or (secrets.randbelow(2**31) if SOAK else 1))
 SEED_COUNT = 500 if SOAK else 5
 
-# Everyday runs are repeatable: the same examples on every machine, and a failure is never somebody else's bad luck.
+# Everyday runs are repeatable: the same examples on every machine, and no failure by chance.
 # New examples are looked for in soaks, which remember those that failed. No deadlines: machines may be slow.
 hypothesis.settings.register_profile(
     "everyday",
@@ -57,8 +57,14 @@ class PgBouncerFactory(Protocol):
     def __call__(self, server: PostgresServer, *, pool_size: int = 20) -> PgBouncer: ...
 
 
+# Each Commit on SQLite is flushed: a millisecond of waiting on a disk, and nothing in memory. What is killed here is a
+# process or a server, never the machine.
+if has_room_in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 def pytest_configure() -> None:
-    """Heed Ctrl-C. A shell that starts the tests in the background has it ignored, by every process of a test too."""
+    """Handle Ctrl-C. A shell that starts the tests in the background has it ignored, by every process of a test too."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

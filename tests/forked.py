@@ -1,7 +1,7 @@
 """The command in processes of its own, each forked from one that has imported it already.
 
 A real process with its own arguments, environment, working directory and pipes, for a third of the time: on a small
-machine Python takes most of a second to import everything. Tests of signals, and of terminals that somebody watches,
+machine Python takes most of a second to import everything. Tests of signals, and of terminals that a person watches,
 start the command as a shell does.
 """
 

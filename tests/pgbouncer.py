@@ -48,7 +48,7 @@ listen_port = 6432
 unix_socket_dir = {folder}
 pidfile = {folder}/pgbouncer.pid
 logfile = {folder}/log
-; The socket's folder is private to the tests, so whoever can connect may.
+; The socket's folder is private to the tests, so every client that can connect may.
 auth_type = any
 ; Answer at once when the server is down: the tests restart it.
 server_login_retry = 0

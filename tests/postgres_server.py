@@ -17,6 +17,7 @@ reach its programs and its data:
 - programs it cannot reach (an environment below root's home) are copied beside the data.
 """
 
+import asyncio
 import importlib.util
 import itertools
 import os
@@ -30,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +40,8 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg import conninfo, sql
+
+from holdfast import open_store
 
 if sys.platform != "win32":
     import pwd
@@ -48,8 +52,8 @@ SUPERUSER = "holdfast"
 PATIENCE = 90.0
 """Seconds that a server gets to start or to stop; an idle machine needs a tenth of one."""
 
-# Below the ports that systems give to whoever asks for any, and for each test process some of its own: between the
-# look at a port and the server on it, nobody else takes it.
+# Below the ports that systems give to programs that ask for any, and for each test process some of its own: between the
+# look at a port and the server on it, no other program takes it.
 _PORTS_OF_A_PROCESS = 100
 _FIRST_PORT = 20_000 + os.getpid() % 120 * _PORTS_OF_A_PROCESS
 _ports = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + _PORTS_OF_A_PROCESS))
@@ -69,7 +73,7 @@ max_wal_size = 128MB
 """
 
 # A database is some 300 files. Where making a file is slow, a fresh one takes 250 ms on disk and 10 ms in memory.
-_MEMORY = Path("/dev/shm")  # noqa: S108
+MEMORY = Path("/dev/shm")  # noqa: S108
 _MEMORY_NEEDED = 2 * 1024**3
 
 # The reaper outlives a test process that is killed, and cleans up after it. A line on its standard input says that
@@ -149,6 +153,8 @@ class PostgresServer:
         self._port = port
         self._password = secrets.token_urlsafe(12)
         self._database_numbers = itertools.count(1)
+        self._store: str | None = None
+        """The URL of the database that ``create_store`` copies."""
         self._process: subprocess.Popen[bytes] | None = None
         self._reaper = Reaper(folder, self._data / "postmaster.pid")
         try:
@@ -199,10 +205,25 @@ class PostgresServer:
     def create_database(self) -> str:
         """Create an empty database under a name not used before, and return its URL."""
         dbname = f"test_{next(self._database_numbers)}"
-        # template0, because nobody can be connected to it: copying template1 fails while anybody is.
+        # template0, because no client can be connected to it: copying template1 fails while one is.
         self._execute(
             sql.SQL("CREATE DATABASE {} TEMPLATE template0 STRATEGY {}").format(
                 sql.Identifier(dbname), sql.Identifier(self._copy_strategy)
+            )
+        )
+        return self.url(dbname)
+
+    def create_store(self) -> str:
+        """Create a database with an empty store in it, as a copy: an eighth of the work of setting it up."""
+        if self._store is None:
+            self._store = self.create_database()
+            with ThreadPoolExecutor(1) as apart:  # the test may have an event loop of its own
+                apart.submit(asyncio.run, _set_up(self._store)).result()
+        dbname = f"test_{next(self._database_numbers)}"
+        template = str(conninfo.conninfo_to_dict(self._store)["dbname"])
+        self._execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY {}").format(
+                sql.Identifier(dbname), sql.Identifier(template), sql.Identifier(self._copy_strategy)
             )
         )
         return self.url(dbname)
@@ -345,6 +366,11 @@ class PostgresServer:
         return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else "(no log)"
 
 
+async def _set_up(url: str) -> None:
+    async with open_store(url):
+        pass
+
+
 def start_standby(primary: PostgresServer) -> PostgresServer:
     """Start a standby of a server from the wheel: it follows the server and can be read, until it is promoted."""
     programs, folder = _prepare(primary.version, in_memory=True)
@@ -379,7 +405,7 @@ def _prepare(version: int, *, in_memory: bool) -> tuple[Path, Path]:
 
 
 def server_account() -> Account | None:
-    """The account that runs servers in root's place; None for everybody else, who can run them as themselves."""
+    """The account that runs servers in root's place; None for other users, who run them as themselves."""
     if sys.platform == "win32":
         raise ServerUnavailable("the PostgreSQL test servers need Unix signals and sockets")
     if os.geteuid() != 0:
@@ -407,10 +433,10 @@ def server_environment() -> dict[str, str]:
 def private_folder(prefix: str, *, in_memory: bool = False) -> Path:
     """Create a temporary folder that the server's account owns and can reach, and no other account can enter."""
     account = server_account()
-    # Only parents: the folder itself is made by mkdtemp, under a name that nobody can take first.
+    # Only parents: the folder itself is made by mkdtemp, under a name that no other program can take first.
     parents = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108
-    if in_memory and _roomy(_MEMORY):
-        parents.insert(0, _MEMORY)
+    if in_memory and has_room_in_memory():
+        parents.insert(0, MEMORY)
     for parent in parents:
         if account is None or _reachable(parent / prefix, account):
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
@@ -429,11 +455,11 @@ def free_port() -> int:
     raise RuntimeError("no port is free")
 
 
-def _roomy(memory: Path) -> bool:
-    """Tell whether servers fit into this file system in memory. A container's often has 64 MB and runs no programs."""
-    if not os.access(memory, os.W_OK):
+def has_room_in_memory() -> bool:
+    """Tell whether servers fit into the file system in memory. A container's often has 64 MB and runs no programs."""
+    if not os.access(MEMORY, os.W_OK):
         return False
-    room = os.statvfs(memory)
+    room = os.statvfs(MEMORY)
     return room.f_bavail * room.f_frsize >= _MEMORY_NEEDED and not room.f_flag & os.ST_NOEXEC
 
 

@@ -13,10 +13,10 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 TOGETHER = {
     "tests/test_fresh_clone.py": "one clone",
     "tests/store/contract/test_contract.py::TestPostgres16": "one server",
-    "tests/store/postgres/test_access.py": "one crowded database",
+    "tests/store/postgres/test_access.py": "one large database",
     # These start a dozen processes at a time, and are in each other's way side by side.
-    "tests/proof/agent/": "crowds of agents",
-    "tests/proof/effects/": "crowds of errands",
+    "tests/proof/agent/": "many agents",
+    "tests/proof/effects/": "many errands",
 }
 
 LONG = (

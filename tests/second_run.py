@@ -41,7 +41,7 @@ PROOFS = (
 """Files whose tests start and kill processes, race against each other, or are made at random."""
 
 FEW = 5
-"""More failures than this are no rare race."""
+"""More failures than this are not a rare race."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +92,9 @@ def why_not(record: Record) -> str | None:
     if record.exit_code != pytest.ExitCode.TESTS_FAILED or not record.failed:
         return "the run did not end by itself"
     if others := sorted(test for test in record.failed if not is_proof(test)):
-        return f"{others[0]} is no proof" + (f", nor are {len(others) - 1} others" if len(others) > 1 else "")
+        return f"{others[0]} is not a proof" + (f", nor are {len(others) - 1} others" if len(others) > 1 else "")
     if len(record.failed) > FEW:
-        return f"{len(record.failed)} failures are no rare race"
+        return f"{len(record.failed)} failures are not a rare race"
     return None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer
+from tests.ready_schema import new_file
 from tests.store.contract.truncating import EmptiedDatabase
 
 MEMORY = pytest.param("memory", marks=pytest.mark.full)
@@ -24,7 +25,7 @@ def empty_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> st
         case "json":
             return f"json:///{tmp_path}/hold"
         case "sqlite":
-            return f"sqlite:///{tmp_path}/hold.db"
+            return f"sqlite:///{new_file(tmp_path / 'hold.db')}"
         case _:
             emptied: EmptiedDatabase = request.getfixturevalue("emptied_database")
             return emptied.empty()

@@ -65,7 +65,7 @@ SMALL = 50
 
 REASONS = {
     "__main__": "python -m holdfast",
-    "agent.description": "what a model is told of a task; words apart from the loop",
+    "agent.description": "what a model gets to know of a task; text apart from the loop",
     "agent.docstrings": "reads a docstring, and knows nothing of tools",
     "agent.openai_client": "the one place that imports the openai package",
     "agent.usage": "what an endpoint says of tokens, which is not believed blindly",

@@ -40,13 +40,38 @@ GROUPS = {
     ),
     "Checkpoints": "Checkpoints CheckpointStrategy CheckpointManager Checkpoint Resumed",
     "Budgets": "Budget Ledger Meter",
-    "Flow": "Pause QueueSettings Schedule Overlap CatchUp",
+    "Flow": "Pause QueueSettings Limit LimitUse Schedule Overlap CatchUp",
     "People": "Ask Approval ApprovalState Decided",
     "Memory and artifacts": "Memory MemoryFact FactConflict effective_confidence Artifacts Artifact",
     "Stores": "open_store make_store TaskStore StateStore Capabilities TaskFilter Page Summary encode decode Clock "
     "ManualClock",
 }
 """The part of the page for each public name. Errors have their own part."""
+
+GUIDES = {
+    "Applications": {"Tasks": "tasks"},
+    "Tasks and their context": {"Tasks": "tasks", "Machines": "machines"},
+    "Effects": {"Effects": "effects"},
+    "Agents": {"Agents": "agents"},
+    "Models": {"Models": "models"},
+    "State": {"The state of an agent": "agent-state"},
+    "Checkpoints": {"Checkpoints": "agent-state"},
+    "Budgets": {"Budgets": "budgets"},
+    "Flow": {"Operations": "operations", "Schedules": "schedules"},
+    "People": {"Approvals and questions": "approvals"},
+    "Memory and artifacts": {"Memory": "memory", "Artifacts": "artifacts"},
+    "Stores": {"Stores and scaling out": "scaling-out", "The store contract": "store-contract"},
+    "Errors": {"Operations": "operations"},
+}
+"""The pages that explain what a topic is for."""
+
+READ_NEXT = [
+    "## Read next",
+    "",
+    "- [Concepts](concepts.md): how the parts fit together",
+    "- [Glossary](glossary.md): what the words mean",
+    "- [Commands](reference-cli.md): the other reference",
+]
 
 HANDED_OUT = {
     "Artifacts": "`hold.artifacts`, `ctx.artifacts`",
@@ -80,9 +105,7 @@ def _index(groups: dict[str, list[str]]) -> str:
         "",
         GENERATED,
         "",
-        "Everything that `from holdfast import ...` offers, by topic. [Concepts](concepts.md) explains how it fits",
-        "together, and the [glossary](glossary.md) what the words mean. The commands are in",
-        "[another reference](reference-cli.md).",
+        "This page is for programmers who look up a name. It lists everything that `from holdfast import ...` offers.",
         "",
         "| topic | names |",
         "|---|---|",
@@ -90,15 +113,18 @@ def _index(groups: dict[str, list[str]]) -> str:
     for title, names in groups.items():
         page = f"reference/{anchor(title)}.md"
         lines.append(f"| [{title}]({page}) | {', '.join(_links(names, page))} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *READ_NEXT]) + "\n"
 
 
 def _page(title: str, names: list[str]) -> str:
-    lines = [f"# {title}", "", GENERATED, "", ", ".join(_links(names)) + ". [All topics](../reference-api.md)."]
+    described = f"This page is for programmers who look up a name: {', '.join(_links(names))}."
+    lines = [f"# {title}", "", GENERATED, "", described]
     if title == "Errors":
         lines += ["", *fenced(inspect.cleandoc(_tree(errors.__doc__ or "")).splitlines())]
     for name in names:
         lines += ["", *_described(name, getattr(holdfast, name))]
+    guides = [f"- [{name}](../{page}.md): the guide" for name, page in GUIDES[title].items()]
+    lines += ["", "## Read next", "", *guides, "- [The API](../reference-api.md): all topics"]
     return "\n".join(lines) + "\n"
 
 

@@ -22,9 +22,7 @@ def cli_page(application: typer.Typer = app) -> str:
         "",
         GENERATED,
         "",
-        _help(root),
-        "",
-        f"`{name} COMMAND --help` shows the same in a terminal.",
+        f"This page is for people who look up a command. `{name} COMMAND --help` shows the same in a terminal.",
     ]
     commands = list(command_tree(root, name))
     lines += _overview(commands)

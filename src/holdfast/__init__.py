@@ -23,7 +23,7 @@ from holdfast.engine.manage.fork.ancestry import Origin
 from holdfast.engine.manage.memory import Memory
 from holdfast.engine.manage.state import AppliedPatch
 from holdfast.engine.steps.call import Compensation, current_effect_id
-from holdfast.engine.steps.transaction import SyncTransaction
+from holdfast.engine.steps.open_transaction import SyncTransaction, Transaction
 from holdfast.engine.worker.worker import Worker
 from holdfast.model.agent_state import AgentState, ArtifactRef, Constraints, HumanInTheLoop, KnownFact, RiskLevel
 from holdfast.model.approval import Approval, ApprovalState, Ask, Decided
@@ -53,6 +53,7 @@ from holdfast.model.errors import (
     LeaseHeld,
     LeaseLost,
     MissingExtra,
+    NoPlace,
     NotAStore,
     NotFound,
     NotHappened,
@@ -76,6 +77,7 @@ from holdfast.model.errors import (
     WorkerDead,
 )
 from holdfast.model.failure import Failure, Try
+from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.machine import Goto, Reached, Visit
 from holdfast.model.memory import FactConflict, effective_confidence
 from holdfast.model.message import Message, Reply, ToolCall, ToolSpec, Usage
@@ -91,7 +93,6 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import IfExists, NewTask, Submitted, Task
 from holdfast.model.transitions import TaskState, Transition
 from holdfast.store import Capabilities, StateStore, TaskStore, make_store, open_store
-from holdfast.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
@@ -200,6 +201,8 @@ __all__ = [
     "LeaseHeld",
     "LeaseLost",
     "Ledger",
+    "Limit",
+    "LimitUse",
     "Machine",
     "ManualClock",
     "Memory",
@@ -212,6 +215,7 @@ __all__ = [
     "ModelRefused",
     "ModelUnreachable",
     "NewTask",
+    "NoPlace",
     "NotAStore",
     "NotFound",
     "NotHappened",

@@ -5,12 +5,13 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.testing import Sandbox, sandbox
+from tests.ready_schema import new_file
 
 
 @pytest.fixture
 async def hold(tmp_path: Path) -> AsyncIterator[Holdfast]:
     """An open Holdfast on a file of its own."""
-    async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold:
+    async with Holdfast(f"sqlite:///{new_file(tmp_path / 'hold.db')}") as hold:
         yield hold
 
 

@@ -38,7 +38,7 @@ async def finished(hold: Holdfast, agent: Defined, text: str = "go", **options: 
 
 
 async def steps_of(hold: Holdfast, handle: Handle[Any]) -> list[Step]:
-    """Return the model and tool calls of a task, and what was said to it, in order."""
+    """Return the model calls, the tool calls and the messages of a task, in order."""
     steps = await hold.store.steps(handle.id)
     return sorted((step for step in steps if step.kind in {LLM, TOOL, MESSAGE}), key=lambda step: step.position)
 
@@ -55,17 +55,17 @@ async def output_of(hold: Holdfast, handle: Handle[Any], key: str) -> Any:  # no
 
 
 def shown(model: ScriptedModel, request: int = -1) -> list[tuple[str, str]]:
-    """Return who said what, as the model was shown it; by default in its last request."""
+    """Return the messages of a request with their roles; by default of the last one."""
     return [(message.role, message.content) for message in model.requests[request].messages]
 
 
-def told(model: ScriptedModel, request: int = -1) -> list[str]:
+def tool_results(model: ScriptedModel, request: int = -1) -> list[str]:
     """Return the results of tools that the model got."""
     return [content for role, content in shown(model, request) if role == "tool"]
 
 
 def heard(model: ScriptedModel, request: int = -1) -> list[str]:
-    """Return what people said to the model."""
+    """Return the users' messages that the model got."""
     return [content for role, content in shown(model, request) if role == "user"]
 
 

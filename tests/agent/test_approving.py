@@ -19,7 +19,7 @@ from holdfast import (
 )
 from holdfast.agent.scripted import Line, call
 from holdfast.testing import Sandbox, crash_everywhere
-from tests.agent.support import PATIENCE, asked, register, told
+from tests.agent.support import PATIENCE, asked, register, tool_results
 from tests.engine.support import reaches
 
 DONE: list[tuple[str, object]] = []
@@ -101,7 +101,7 @@ async def test_an_approval_shows_exactly_what_is_called_and_it_runs_once_with_th
         await either.approve(approval.id, by="ann")
         await handle.result(timeout=PATIENCE)
     assert DONE == [("send", ("ann", 3))]
-    assert told(model) == ["sent to ann"]
+    assert tool_results(model) == ["sent to ann"]
     [effect] = await either.store.effects(task_id=handle.id)
     used = await either.store.approval(approval.id)
     assert used is not None
@@ -118,7 +118,7 @@ async def test_a_rejected_call_is_not_made_and_the_model_goes_on(hold: Holdfast)
         await hold.reject(approval.id, by="ann", note="not on a Sunday")
         assert await handle.result(timeout=PATIENCE) == "done"
     assert DONE == [("look", "a")]
-    refused, looked = told(model)
+    refused, looked = tool_results(model)
     assert refused.startswith("Error: Rejected: ")
     assert refused.endswith("rejected by ann: not on a Sunday")
     assert looked == "looked"
@@ -141,7 +141,7 @@ async def test_approvals_survive_crashes(app: Holdfast) -> None:
             await box.advance(10)
         assert await handle.result(timeout=1) == "done"
         assert DONE.count(("send", ("ann", 1))) == 1
-        return [text.partition(":")[0] for text in told(model)], sorted(set(DONE), key=str)
+        return [text.partition(":")[0] for text in tool_results(model)], sorted(set(DONE), key=str)
 
     survived = await crash_everywhere(app, scenario)
     assert survived.result == (["sent to ann", "written", "Error"], [("send", ("ann", 1)), ("write", "x")])
@@ -171,7 +171,7 @@ async def test_an_approval_that_expires_is_a_rejection(app: Holdfast, box: Sandb
     handle = await app.submit(agent, "go")
     assert await handle.result(timeout=2 * 3600) == "done"
     assert DONE == []
-    [error] = told(model)
+    [error] = tool_results(model)
     assert "there was no decision in time" in error
     [approval] = await app.approvals(handle, states=list(ApprovalState))
     assert approval.state is ApprovalState.EXPIRED
@@ -209,7 +209,7 @@ async def test_a_patch_from_outside_changes_what_needs_a_person_from_the_next_ca
     assert len(await hold.approvals(handle, states=list(ApprovalState))) == 1
 
 
-async def test_built_in_tools_need_no_leave_for_external_actions(hold: Holdfast) -> None:
+async def test_built_in_tools_need_no_approval_for_external_actions(hold: Holdfast) -> None:
     agent, _ = register(
         hold, [call("record_fact", key="a", value="b"), "done"], approve=["external_action", "write_local"]
     )

@@ -189,7 +189,7 @@ ARGUMENTS = st.dictionaries(st.sampled_from("abcd"), JSON)
 def test_a_reading_comes_back_from_what_differs_from_what_the_model_wrote(
     wrote: dict[str, Any], read: dict[str, Any]
 ) -> None:
-    read = {**wrote, **read}  # a tool takes nothing that it does not know
+    read = {**wrote, **read}  # a tool gets nothing that it does not know
     call = ToolCall(id="1", name="act", arguments=json.dumps(wrote, indent=1))
     data = FixedArguments(read).to_data(call)
     assert canonical(FixedArguments.of(data, call).arguments) == canonical(read)

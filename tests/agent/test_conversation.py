@@ -65,7 +65,7 @@ async def test_a_message_to_a_waiting_agent_is_read_when_it_goes_on(hold: Holdfa
 
 
 async def test_a_message_that_is_not_read_yet_outlives_a_prune(hold: Holdfast) -> None:
-    """Or the agent would never end: its inbox counts the message, and nothing is there to be read."""
+    """Otherwise the agent would never end: its inbox counts the message, and there is nothing to read."""
     agent, model = register(hold, [call("ask_question", question="Which?"), "done"])
     handle = await hold.submit(agent, "go")
     async with hold.worker():
@@ -146,7 +146,7 @@ async def test_messages_are_read_once_and_in_order_whatever_crashes(app: Holdfas
         handle = await box.hold.submit(agent, "go", delay=1)
         current.append(handle.id)
         result = await handle.result(timeout=3600)
-        # What the model was shown in the end is what the journal says, in the order of the journal.
+        # What the model was shown in the end equals the journal, in the order of the journal.
         recorded = [(one.role, one.content) for one in read_transcript(await box.hold.store.steps(handle.id))]
         assert [*shown(model), ("assistant", result)] == [("user", "go"), *recorded]
         assert heard(model) == ["go", *sent]
@@ -246,7 +246,7 @@ async def test_what_cannot_be_said(hold: Holdfast) -> None:
     with pytest.raises(InvalidValue, match="by is empty"):
         await hold.send(handle, "Hello.", by="")
     with pytest.raises(NotFound):
-        await hold.send("nobody", "Hello.")
+        await hold.send("unknown", "Hello.")
 
 
 # Going on from a task that has ended
@@ -348,7 +348,7 @@ async def test_only_agents_go_on_from_other_tasks(hold: Holdfast) -> None:
     with pytest.raises(InvalidValue, match="only agents registered here can"):
         await hold.submit("elsewhere", "on", after=handle, queue="q")
     with pytest.raises(NotFound):
-        await hold.submit(agent, "on", after="nobody")
+        await hold.submit(agent, "on", after="unknown")
 
 
 async def test_a_plain_task_is_not_talked_to(hold: Holdfast) -> None:

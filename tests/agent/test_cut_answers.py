@@ -8,7 +8,7 @@ from holdfast import Agent, Holdfast, ModelRefused, Reply, ScriptedModel, TaskFa
 from holdfast.agent import tool_calls
 from holdfast.agent.finish_reason import ended_well, was_cut
 from holdfast.agent.scripted import Line
-from tests.agent.support import PATIENCE, finished, register, told
+from tests.agent.support import PATIENCE, finished, register, tool_results
 
 CUT = ("length", "content_filter", "LENGTH", "MAX_TOKENS", "max-tokens", "SAFETY", "refusal", "network_error")
 ENDED = ("stop", "tool_calls", "function_call", "STOP", "end_turn")
@@ -20,7 +20,7 @@ def reply(finish_reason: str, *calls: tuple[str, str]) -> Reply:
 
 
 async def test_a_call_is_made_only_if_its_answer_shows_that_it_is_whole(hold: Holdfast) -> None:
-    """Whole arguments speak for themselves where the endpoint has a word of its own for the end; none do not."""
+    """With a finish reason of the endpoint's own, a call needs whole arguments; one without any is not made."""
     wiped: list[tuple[str, int]] = []
 
     @tool
@@ -41,7 +41,7 @@ async def test_a_call_is_made_only_if_its_answer_shows_that_it_is_whole(hold: Ho
         agent, model = register(hold, [reply(reason, *calls), "done"], tools=[wipe], name=f"agent{number}")
         handle = await finished(hold, agent)
         assert sorted(wiped) == sorted(expected), reason
-        refused = [text for text in told(model) if text != "wiped"]
+        refused = [text for text in tool_results(model) if text != "wiped"]
         assert len(refused) == len(calls) - len(expected), reason
         assert all("not made" in text or "none of its calls was made" in text for text in refused), reason
         assert len(await hold.store.effects(task_id=handle.id)) == len(expected), "what is not made is not armed"
@@ -68,8 +68,8 @@ async def test_a_person_is_not_asked_and_nothing_is_begun_for_a_cut_answer(hold:
     handle = await finished(hold, agent)
     assert await hold.store.approvals(task_id=handle.id) == []
     assert helping.requests == []
-    assert len(told(model)) == len(calls)
-    assert all("was cut off (finish_reason 'length')" in text for text in told(model))
+    assert len(tool_results(model)) == len(calls)
+    assert all("was cut off (finish_reason 'length')" in text for text in tool_results(model))
 
 
 async def test_what_an_older_version_made_of_a_cut_answer_stands(
@@ -95,7 +95,7 @@ async def test_what_an_older_version_made_of_a_cut_answer_stands(
         await hold.resume(handle)
         assert await handle.result(timeout=PATIENCE) == "done"
     assert wiped == ["*"]
-    assert told(model) == ["wiped"]
+    assert tool_results(model) == ["wiped"]
 
 
 async def test_there_is_an_end_to_cut_answers(hold: Holdfast) -> None:

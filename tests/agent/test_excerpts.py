@@ -88,7 +88,7 @@ def test_what_was_read_of_an_artifact_counts_as_well() -> None:
     assert third == results(talk)[2]
 
 
-def test_what_is_no_excerpt_stays_as_it_is() -> None:
+def test_what_is_not_an_excerpt_stays_as_it_is() -> None:
     small = [asked(1), result(1, "z" * 3_000)]
     forged = [asked(2), result(2, f"{'w' * 3_000}\n{kept_note('art-unknown', 5)}")]
     refused = [asked(3, "read_artifact", '{"artifact_id": "art-9"}'), result(3, "Error: no such artifact")]
@@ -98,15 +98,15 @@ def test_what_is_no_excerpt_stays_as_it_is() -> None:
 
 def test_a_word_behind_the_note_stays() -> None:
     call_1, shown = kept(1)
-    told = "\n[This is call number 3 of log with these arguments and this result. Try something else.]"
-    talk = [GOAL, call_1, result(1, shown.content + told), *kept(2)]
+    remark = "\n[This is call number 3 of log with these arguments and this result. Try something else.]"
+    talk = [GOAL, call_1, result(1, shown.content + remark), *kept(2)]
     first, _ = results(limit_excerpts(talk, knowing(1, 2), 5_000))
     assert first.startswith("[40000 bytes, kept as artifact art-1: ")
-    assert first.endswith(told)
+    assert first.endswith(remark)
 
 
 def test_state_and_conversation_share_the_room() -> None:
-    """Half of it stays for the state; what the state does not take is the conversation's, and the other way round."""
+    """Half of it is for the state; what the state does not use goes to the conversation, and the other way round."""
     facts = tuple(KnownFact(key=f"k{one}", value="f" * 500, source="s") for one in range(40))
     state = knowing(1, 2, 3, known_facts=facts)
     for talk in ([GOAL], [GOAL, *kept(1)], [GOAL, *kept(1), *kept(2), *kept(3)]):

@@ -18,7 +18,7 @@ from tests.agent.support import (
     register,
     shown,
     steps_of,
-    told,
+    tool_results,
 )
 
 
@@ -121,7 +121,7 @@ async def test_parallel_calls_run_at_the_same_time_and_answer_in_order(hold: Hol
 
     agent, model = register(hold, [[call("meet", number=n) for n in range(3)], "done"], tools=[meet])
     handle = await finished(hold, agent)
-    assert told(model) == ["met 0", "met 1", "met 2"]
+    assert tool_results(model) == ["met 0", "met 1", "met 2"]
     assert await keys_of(hold, handle) == ["llm:1", "meet:1.0", "meet:1.1", "meet:1.2", "llm:2"]
     results = [message for message in model.requests[-1].messages if message.role == "tool"]
     assert [message.tool_call_id for message in results] == ["call_0_0", "call_0_1", "call_0_2"]
@@ -146,7 +146,7 @@ async def test_blocking_tools_run_in_threads_side_by_side_and_async_ones_on_the_
         hold, [[call("block", number=1), call("block", number=2), call("flow")], "done"], tools=[block, flow]
     )
     await finished(hold, agent)
-    assert told(model) == ["1", "2", "null"]
+    assert tool_results(model) == ["1", "2", "null"]
     assert threads["flow"] is threading.current_thread()
     assert len(set(threads.values())) == 3
 
@@ -184,7 +184,7 @@ async def test_a_model_is_given_the_same_effect_id_for_every_try_of_a_call(app: 
     assert len({request.effect_id for request in model.requests}) == 1
 
 
-async def test_text_beside_calls_is_kept_and_is_no_final_answer(hold: Holdfast) -> None:
+async def test_text_beside_calls_is_kept_and_is_not_a_final_answer(hold: Holdfast) -> None:
     agent, model = register(hold, [["Let me see. ", call("look")], "done"], tools=[look])
     handle = await finished(hold, agent)
     assert await handle.result() == "done"

@@ -1,4 +1,4 @@
-"""Mistakes in describing agents and tools are refused where they are made, with a word on what to do instead."""
+"""Mistakes in describing agents and tools are refused where they are made, with advice on what to do instead."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,7 +71,7 @@ def test_two_tools_of_one_name() -> None:
 
 
 def test_annotations_that_cannot_be_found() -> None:
-    def act(_place: "NotThere") -> str:  # type: ignore[name-defined]  # noqa: F821 - that is what is tried
+    def act(_place: "NotThere") -> str:  # type: ignore[name-defined]  # noqa: F821 - the test is about that
         """Act."""
         return ""
 

@@ -29,7 +29,7 @@ async def test_a_model_error_is_retried_as_late_as_the_endpoint_asks(app: Holdfa
     assert await handle.result(timeout=3 * 3600) == "done"
     trace = await box.trace(handle)
     assert trace.took >= timedelta(hours=2)
-    assert TaskState.WAITING in trace.states or TaskState.PENDING in trace.states[1:]  # nobody held a worker
+    assert TaskState.WAITING in trace.states or TaskState.PENDING in trace.states[1:]  # no slot was taken
     assert len(model.requests) == 2
     assert await keys_of(app, handle) == ["llm:1"]
 
@@ -150,7 +150,7 @@ class Broken:
 
 
 @pytest.mark.usefixtures("box")
-async def test_an_error_that_is_none_of_the_models_is_the_tasks_to_retry(app: Holdfast) -> None:
+async def test_an_error_that_is_not_the_models_is_the_tasks_to_retry(app: Holdfast) -> None:
     model = Broken([KeyError("choices"), KeyError("choices"), Reply(content="done")])
     agent = app.register(Agent("agent", model=model))
     handle = await app.submit(agent, "go")

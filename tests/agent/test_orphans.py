@@ -30,7 +30,7 @@ from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import Move
 from holdfast.model.worker import Swept
 from holdfast.store.base import StateStore
-from tests.agent.support import PATIENCE, register, told
+from tests.agent.support import PATIENCE, register, tool_results
 from tests.engine.support import until
 
 ONE_TRY = Retry(max_attempts=1)
@@ -135,8 +135,8 @@ async def test_a_caller_that_fails_stops_its_sub_agents_and_a_resume_lets_them_g
         await either.answer(question.id, "north", by="anna")
         assert await handle.result(timeout=PATIENCE) == "done"
     assert sent == ["ann"], "what was sent is not sent again"
-    assert told(model)[0] == "passed on"
-    assert told(model)[2] == "held"
+    assert tool_results(model)[0] == "passed on"
+    assert tool_results(model)[2] == "held"
     assert [(await named(either, name)).round for name in ("middle", "asker", "sender")] == [1, 1, 1]
 
 
@@ -242,11 +242,11 @@ async def test_a_stop_that_comes_after_the_resume_ends_nothing(either: Holdfast)
         [question] = await either.approvals()
         await either.answer(question.id, "north", by="anna")
         assert await handle.result(timeout=PATIENCE) == "done"
-    assert told(model) == ["there"]
+    assert tool_results(model) == ["there"]
 
 
 async def test_a_plain_task_leaves_its_agents_alone(hold: Holdfast) -> None:
-    """Only an agent's children are sub-agents; what a task submits is its own to stop."""
+    """Only an agent's children are sub-agents; a task stops what it submits itself."""
     model = ScriptedModel([call("ask_question", question="Where?"), "there"])
     asker = hold.register(Agent("asker", model=model, builtins=["ask_question"]))
 

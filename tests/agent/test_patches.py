@@ -22,7 +22,7 @@ from holdfast.agent.scripted import Line, ScriptedCall, call
 from holdfast.model.agent_state import AgentState
 from holdfast.model.task import JsonValue
 from holdfast.testing import Sandbox, crash_everywhere
-from tests.agent.support import PATIENCE, asked, finished, look, output_of, register, shown, told
+from tests.agent.support import PATIENCE, asked, finished, look, output_of, register, shown, tool_results
 from tests.engine.support import reaches
 
 
@@ -37,7 +37,7 @@ async def test_a_tool_returns_a_patch_beside_its_result(either: Holdfast) -> Non
         tools=[measure],
     )  # fmt: skip
     handle = await finished(either, agent)
-    assert told(model)[-1] == "95"
+    assert tool_results(model)[-1] == "95"
     state = await either.state(handle)
     [fact] = state.known_facts
     assert (fact.key, fact.value, fact.source, fact.step) == ("disk", "95%", "df", "look")
@@ -57,11 +57,11 @@ async def test_a_patch_alone_is_a_result_too(hold: Holdfast) -> None:
 
     agent, model = register(hold, [call("note"), "done"], tools=[note])
     handle = await finished(hold, agent)
-    assert told(model) == ["done"]
+    assert tool_results(model) == ["done"]
     assert (await hold.state(handle)).open_questions == ("Why?",)
 
 
-async def test_a_pair_that_is_no_patch_is_data(hold: Holdfast) -> None:
+async def test_a_pair_that_is_not_a_patch_is_data(hold: Holdfast) -> None:
     @tool(risk="read_only")
     def pair() -> tuple[int, str]:
         """Return two things."""
@@ -69,7 +69,7 @@ async def test_a_pair_that_is_no_patch_is_data(hold: Holdfast) -> None:
 
     agent, model = register(hold, [call("pair"), "done"], tools=[pair])
     await finished(hold, agent)
-    assert told(model) == ['[1, "two"]']
+    assert tool_results(model) == ['[1, "two"]']
 
 
 async def test_a_patch_that_does_not_fit_is_left_out_and_the_result_counts(
@@ -81,13 +81,13 @@ async def test_a_patch_that_does_not_fit_is_left_out_and_the_result_counts(
     async def act() -> tuple[str, StatePatch]:
         """Act."""
         done.append("acted")
-        return "acted", StatePatch(resolve_questions=("Nobody asked this.",))
+        return "acted", StatePatch(resolve_questions=("Is it full?",))
 
     agent, model = register(hold, [call("act"), "done"], tools=[act])
     with caplog.at_level(logging.WARNING):
         handle = await finished(hold, agent)
-    assert (done, told(model)) == (["acted"], ["acted"])
-    assert "the patch of act:1.0 was left out: the question 'Nobody asked this.' is not open" in caplog.text
+    assert (done, tool_results(model)) == (["acted"], ["acted"])
+    assert "the patch of act:1.0 was left out: the question 'Is it full?' is not open" in caplog.text
     assert (await handle.task()).state is TaskState.COMPLETED
 
 
@@ -146,7 +146,7 @@ async def test_an_observer_turns_results_into_patches(app: Holdfast, box: Sandbo
     box.crash("llm:3", when="before_effect")
     handle = await app.submit(agent, "go")
     await handle.result(timeout=3600)
-    assert seen == [  # once each: the replay after the crash asks nobody
+    assert seen == [  # once each: the replay after the crash asks no tool
         ("look", {"place": "a"}, "nothing a", "go"),
         ("look", {"place": "b"}, "nothing b", "go"),
     ]
@@ -174,7 +174,7 @@ async def test_an_observer_cannot_undo_that_the_call_was_made(
 
     agent, model = register(hold, [call("act"), "done"], tools=[act], observe=observe)
     handle = await finished(hold, agent)
-    assert (calls, told(model)) == (["act"], ["acted"])
+    assert (calls, tool_results(model)) == (["act"], ["acted"])
     assert len(await hold.state_history(handle)) == 1
     assert "act:1.0" in caplog.text
 
@@ -222,7 +222,7 @@ async def test_the_model_keeps_its_plan_and_facts(hold: Holdfast) -> None:
     assert (state.plan, state.current_step, state.completed_steps) == (("look", "mend"), "mend", ("look",))
     [fact] = state.known_facts
     assert (fact.key, fact.value, fact.source, fact.step, fact.confidence) == ("cause", "rust", "model", "look", 0.8)
-    assert told(model) == [
+    assert tool_results(model) == [
         "The plan is kept.",
         "Kept.",
         "The plan is kept.",
@@ -240,7 +240,7 @@ async def test_the_model_keeps_and_reads_artifacts(hold: Holdfast) -> None:
 
     def remember_id(request: object) -> ScriptedCall:
         del request
-        found.append(told(model)[-1].removeprefix("Kept as artifact ").removesuffix("."))
+        found.append(tool_results(model)[-1].removeprefix("Kept as artifact ").removesuffix("."))
         return read("head")
 
     script: list[Line] = [
@@ -253,7 +253,7 @@ async def test_the_model_keeps_and_reads_artifacts(hold: Holdfast) -> None:
     ]
     agent, model = register(hold, script)
     handle = await finished(hold, agent)
-    _, head, grep, no_pattern, missing = told(model)
+    _, head, grep, no_pattern, missing = tool_results(model)
     assert head == "first\nsecond\nlast"
     assert "second" in grep
     assert "first" not in grep
@@ -281,8 +281,14 @@ async def test_the_model_remembers_beyond_the_task(hold: Holdfast) -> None:
     )
     await finished(hold, agent)
     known = '[{"attribute": "likes", "entity": "ann", "source": "agent:memo", "value": "tea"}]'
-    assert told(model)[:5] == ["Remembered.", known, known, "[]", "Error: ToolError: give either entity or text"]
-    assert told(model)[5].startswith("Error: ToolError: ")
+    assert tool_results(model)[:5] == [
+        "Remembered.",
+        known,
+        known,
+        "[]",
+        "Error: ToolError: give either entity or text",
+    ]
+    assert tool_results(model)[5].startswith("Error: ToolError: ")
     [fact] = await hold.memory.recall("ann")
     assert (fact.value, fact.source) == ("tea", "agent:memo")
 
@@ -311,7 +317,7 @@ async def test_a_question_waits_for_a_person_without_a_worker(either: Holdfast) 
         assert (await either.state(handle)).open_questions == ("Which disk?",)
         await either.answer(question.id, {"disk": "sda"}, by="ann")
         await handle.result(timeout=PATIENCE)
-    assert told(model) == ['{"disk": "sda"}']
+    assert tool_results(model) == ['{"disk": "sda"}']
     state = await either.state(handle)
     [fact] = state.known_facts
     assert (fact.key, fact.value, fact.source) == ("Which disk?", {"disk": "sda"}, "human:ann")
@@ -327,7 +333,7 @@ async def test_a_refused_question_is_closed_and_the_model_gets_an_error(hold: Ho
         question = await asked(hold, handle)
         await hold.reject(question.id, by="ann", note="find out yourself")
         await handle.result(timeout=PATIENCE)
-    [error] = told(model)
+    [error] = tool_results(model)
     assert error == "Error: Rejected: 'Which disk?': rejected by ann: find out yourself"
     state = await hold.state(handle)
     assert (state.open_questions, state.known_facts) == ((), ())
@@ -339,7 +345,7 @@ async def test_a_question_that_cannot_be_asked_is_the_models_mistake(hold: Holdf
     handle = await hold.submit(agent, "go")
     async with hold.worker():
         assert await handle.result(timeout=PATIENCE) == "done"
-    [answer] = told(model)
+    [answer] = tool_results(model)
     assert answer.startswith("Error: BadArguments: ")
 
 
@@ -354,7 +360,7 @@ async def test_questions_in_parallel_and_the_same_one_twice(hold: Holdfast) -> N
             mine = min(open_ones, key=lambda one: one.step_key)
             await hold.answer(mine.id, f"{mine.step_key} {number}", by="ann")
         await handle.result(timeout=PATIENCE)
-    assert told(model) == [f"ask_question:1.{n} {n}" for n in range(3)]
+    assert tool_results(model) == [f"ask_question:1.{n} {n}" for n in range(3)]
     assert (await hold.state(handle)).open_questions == ()
 
 
@@ -369,7 +375,11 @@ async def test_a_question_survives_crashes_and_days(app: Holdfast) -> None:
         await box.hold.answer(question.id, "me", by="ann")
         await handle.result(timeout=3600)
         state = await box.hold.state(handle)
-        return told(model), [(fact.key, fact.value, fact.source) for fact in state.known_facts], state.open_questions
+        return (
+            tool_results(model),
+            [(fact.key, fact.value, fact.source) for fact in state.known_facts],
+            state.open_questions,
+        )
 
     survived = await crash_everywhere(app, scenario)
     assert survived.result == (["me"], [("Who?", "me", "human:ann")], ())

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Holdfast, tool
 from holdfast.agent.scripted import Line, call
 from holdfast.testing import Sandbox, crash_everywhere
-from tests.agent.support import finished, output_of, register, shown, told
+from tests.agent.support import finished, output_of, register, shown, tool_results
 
 
 class Opaque:
@@ -78,7 +78,7 @@ async def test_any_result_reaches_the_model(hold: Holdfast, make: Callable[[], A
 
     agent, model = register(hold, [call("act"), "done"], tools=[act])
     handle = await finished(hold, agent)
-    assert (told(model), made) == ([seen], 1)
+    assert (tool_results(model), made) == ([seen], 1)
     assert await hold.doubts(handle) == []
 
 
@@ -91,7 +91,7 @@ async def test_what_is_not_json_is_shown_as_text(either: Holdfast, make: Callabl
 
     agent, model = register(either, [call("act"), "done"], tools=[act])
     await finished(either, agent)
-    assert len(told(model)) == 1
+    assert len(tool_results(model)) == 1
 
 
 async def test_a_large_result_becomes_an_artifact_with_an_excerpt(either: Holdfast) -> None:
@@ -111,7 +111,7 @@ async def test_a_large_result_becomes_an_artifact_with_an_excerpt(either: Holdfa
     output = await output_of(either, handle, "read:2.0")
     assert output["artifact"] == {"artifact_id": reference.artifact_id, "bytes": len(text)}
     assert await either.artifacts.read_text(reference.artifact_id) == text
-    seen = told(model)[-1]
+    seen = tool_results(model)[-1]
     assert seen.startswith("begin\nxxx")
     assert "end" in seen
     assert len(seen) < 4_500
@@ -162,7 +162,7 @@ async def test_a_large_text_with_lone_surrogates_can_be_read_again(hold: Holdfas
 
     agent, model = register(hold, [call("read"), look_into, "done"], tools=[read])
     await finished(hold, agent)
-    first, second = told(model)
+    first, second = tool_results(model)
     assert first.startswith("begin")
     assert not second.startswith("Error")
 
@@ -197,7 +197,7 @@ async def test_large_results_survive_crashes(app: Holdfast) -> None:
         handle = await box.hold.submit(agent, "go")
         await handle.result(timeout=3600)
         sizes = [artifact.bytes for artifact in (await box.hold.state(handle)).artifacts]
-        return told(model), sorted(sizes), len(await box.hold.store.artifact_links(handle.id))
+        return tool_results(model), sorted(sizes), len(await box.hold.store.artifact_links(handle.id))
 
     survived = await crash_everywhere(app, scenario)
     assert survived.result[1:] == ([9_000, 9_001], 2)

@@ -87,7 +87,7 @@ def test_no_parameters_are_an_empty_object() -> None:
     assert act.read("") == act.read("{}") == act.read("  \n") == {}
 
 
-def test_what_holdfast_fills_in_is_no_part_of_the_schema() -> None:
+def test_what_holdfast_fills_in_is_not_in_the_schema() -> None:
     @tool
     def act(path: str, effect_id: str, about: ToolContext) -> None:
         """Act."""

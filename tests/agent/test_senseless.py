@@ -1,4 +1,4 @@
-"""Answers that make no sense go back to the model as errors, and there is an end to them."""
+"""Answers that make no sense go back to the model as errors, a limited number of times."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from holdfast import AgentStuck, Holdfast, Reply, Request, StatePatch, StepState
 from holdfast.agent.scripted import Answer, Line, ScriptedCall, call
 from holdfast.agent.transcript import EMPTY_ANSWER
 from holdfast.testing import Sandbox, crash_everywhere
-from tests.agent.support import PATIENCE, finished, heard, keys_of, look, register, shown, steps_of, told
+from tests.agent.support import PATIENCE, finished, heard, keys_of, look, register, shown, steps_of, tool_results
 
 WEIRD_NAMES = [
     "",
@@ -31,7 +31,7 @@ WEIRD_NAMES = [
 async def test_a_tool_that_does_not_exist_is_an_error_for_the_model(hold: Holdfast, name: str) -> None:
     agent, model = register(hold, [ScriptedCall(name), "done"], tools=[look], builtins=False)
     handle = await finished(hold, agent)
-    [error] = told(model)
+    [error] = tool_results(model)
     assert error.startswith("Error: BadArguments: there is no tool ")
     assert error.endswith("; there are: look")
     assert len(error) < 300
@@ -45,14 +45,14 @@ async def test_a_weird_name_again_and_again_is_a_loop_like_any_other(either: Hol
     agent, model = register(either, [*[ScriptedCall(name)] * 4, "done"], tools=[look])
     handle = await finished(either, agent)
     assert (await either.state(handle)).risk_flags == ("loop_suspected",)
-    assert "This is call number 4 of" in told(model)[-1]
-    assert len(told(model)[-1]) < 500
+    assert "This is call number 4 of" in tool_results(model)[-1]
+    assert len(tool_results(model)[-1]) < 500
 
 
 async def test_weird_names_on_a_server(either: Holdfast) -> None:
     agent, model = register(either, [[ScriptedCall(name) for name in WEIRD_NAMES], "done"], tools=[look])
     await finished(either, agent)
-    assert len(told(model)) == len(WEIRD_NAMES)
+    assert len(tool_results(model)) == len(WEIRD_NAMES)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_wrong_arguments_are_an_error_for_the_model(hold: Holdfast, argume
 
     agent, model = register(hold, [ScriptedCall("act", arguments), call("act", place="there"), "done"], tools=[act])
     handle = await finished(hold, agent)
-    first, second = told(model)
+    first, second = tool_results(model)
     assert first.startswith("Error: BadArguments: the arguments of act are wrong: ")
     assert second == "there"
     assert called == 1
@@ -84,7 +84,7 @@ async def test_wrong_arguments_are_an_error_for_the_model(hold: Holdfast, argume
 async def test_a_good_call_beside_a_bad_one_is_made(hold: Holdfast) -> None:
     agent, model = register(hold, [[call("nope"), call("look"), call("look", x=1)], "done"], tools=[look])
     handle = await finished(hold, agent)
-    assert [text.split(":")[0] for text in told(model)] == ["Error", "nothing here", "Error"]
+    assert [text.split(":")[0] for text in tool_results(model)] == ["Error", "nothing here", "Error"]
     assert await keys_of(hold, handle) == ["llm:1", "unknown:1.0", "look:1.1", "look:1.2", "llm:2"]
 
 
@@ -152,8 +152,8 @@ async def test_identical_calls_are_flagged_reported_and_stopped(hold: Holdfast) 
         with pytest.raises(TaskFailed, match=r"look was called 6 times .* max_identical_calls \(5\)"):
             await handle.result(timeout=PATIENCE)
     assert (await hold.state(handle)).risk_flags == ("loop_suspected",)
-    assert told(model)[:2] == ["nothing here", "nothing here"]
-    assert "This is call number 3 of look" in told(model)[2]
+    assert tool_results(model)[:2] == ["nothing here", "nothing here"]
+    assert "This is call number 3 of look" in tool_results(model)[2]
     assert len(model.requests) == 6
     assert "Flags: loop_suspected" in shown(model)[0][1]
 
@@ -166,7 +166,7 @@ async def test_identical_calls_in_parallel_count_too(hold: Holdfast) -> None:
             await handle.result(timeout=PATIENCE)
 
 
-async def test_polling_is_no_loop(hold: Holdfast) -> None:
+async def test_polling_is_not_a_loop(hold: Holdfast) -> None:
     polled = 0
 
     @tool(risk="read_only")

@@ -14,7 +14,7 @@ from tests.engine.support import settle
 
 
 class Speaker:
-    """A model that says one word after the other, each when it is let."""
+    """A model that says one word after the other, each when the test allows it."""
 
     name = "speaker"
 

@@ -24,7 +24,7 @@ from holdfast import tool as make_tool
 from holdfast.agent.model import Request
 from holdfast.agent.scripted import Answer, Line, ScriptedCall, call
 from holdfast.agent.tool_calls import Dispatcher
-from tests.agent.support import Defined, finished, register, shown, told
+from tests.agent.support import Defined, finished, register, shown, tool_results
 from tests.engine.support import until
 
 
@@ -54,7 +54,7 @@ def boss(
     hold: Holdfast, replies: Sequence[Line], helper: Sequence[Answer], bank: Bank
 ) -> tuple[Defined, ScriptedModel]:
     """Register an agent whose first answer is rejected, and a helper that can pay; return both."""
-    left = list(helper)  # in the order of the requests: a conversation that begins anew has turns of its own
+    left = list(helper)  # in the order of the requests: a new conversation has turns of its own
     model = ScriptedModel(lambda _: left.pop(0))
     sub = Agent("helper", model=model, description="Helps.", tools=[bank.pay])
 
@@ -175,7 +175,7 @@ async def test_however_the_work_is_divided_each_earlier_call_stands_for_one_of_t
         ([[pays(5, 6)], "bad", [pays(6), pays(5)], "good"], [5, 6]),
         ([pays(5), pays(6), "bad", pays(5, 6), "bad", pays(5), pays(6), "good"], [5, 6]),
         ([pays(5), "bad", pays(7, 5), pays(5), "good"], [5, 5, 7]),
-        ([pays(5), "bad", [pays(7, 5), pays(5)], "good"], [5, 5, 7]),  # whoever comes first has it, the other one pays
+        ([pays(5), "bad", [pays(7, 5), pays(5)], "good"], [5, 5, 7]),  # the first to come has it, the other one pays
         ([pays(5), "bad", pays(7, 5), pays(5), "bad", pays(5), pays(5), pays(5), "good"], [5, 5, 5, 7]),
     ]
     for replies, wanted in rounds:
@@ -248,10 +248,10 @@ async def test_a_call_in_doubt_at_a_sibling_is_not_made_before_it_is_decided(
         await handle.result(timeout=60)
     assert bank.paid == [5]
     if is_decided:
-        assert told(model) == ["paid 5"], "taken over with the result that a person named"
+        assert tool_results(model) == ["paid 5"], "taken over with the result that a person named"
     else:
-        assert len(told(model)) == 2, "the second try is refused as the first one was"
-        assert all("not known yet" in content for content in told(model))
+        assert len(tool_results(model)) == 2, "the second try is refused as the first one was"
+        assert all("not known yet" in content for content in tool_results(model))
 
 
 async def test_a_call_that_was_taken_and_not_recorded_is_taken_again_in_the_next_round(

@@ -8,7 +8,7 @@ from holdfast import Agent, Budget, Handle, Holdfast, Meter, ScriptedModel, Task
 from holdfast import tool as make_tool
 from holdfast.agent.scripted import Line, ScriptedCall, call
 from holdfast.testing import Sandbox, crash_everywhere
-from tests.agent.support import PATIENCE, finished, look, register, shown, told
+from tests.agent.support import PATIENCE, finished, look, register, shown, tool_results
 from tests.engine.support import until
 
 
@@ -26,7 +26,7 @@ async def test_an_agent_among_the_tools_does_a_piece_of_work(either: Holdfast) -
     sub = helper([call("look", place="there"), "found it"], tools=[look])
     agent, model = register(either, [call("helper", request="Find it."), "done"], tools=[sub])
     handle = await finished(either, agent)
-    assert told(model) == ["found it"]
+    assert tool_results(model) == ["found it"]
     [spec] = [spec for spec in model.requests[0].tools if spec.name == "helper"]
     assert spec.description == "Helps."
     assert list(spec.parameters["properties"]) == ["request"]
@@ -43,7 +43,7 @@ async def test_name_and_description_can_be_those_of_the_tool(hold: Holdfast) -> 
     tools = [sub.as_tool(name="ask", description="Ask it."), sub.as_tool(name="order", description="Order it.")]
     agent, model = register(hold, [[call("ask", request="a"), call("order", request="b")], "done"], tools=tools)
     handle = await finished(hold, agent)
-    assert told(model) == ["found it", "found it"]
+    assert tool_results(model) == ["found it", "found it"]
     assert [child.name for child in await children_of(hold, handle)] == ["helper", "helper"]
     descriptions = {spec.name: spec.description for spec in model.requests[0].tools}
     assert (descriptions["ask"], descriptions["order"]) == ("Ask it.", "Order it.")
@@ -65,7 +65,7 @@ async def test_two_work_at_the_same_time_beside_a_tool(hold: Holdfast) -> None:
     calls = [call("one", request="go"), call("two", request="go"), call("meet", name="boss")]
     agent, model = register(hold, [calls, "done"], tools=[sub("one"), sub("two"), meet])
     await finished(hold, agent)
-    assert told(model) == ["one met them", "two met them", "boss"]
+    assert tool_results(model) == ["one met them", "two met them", "boss"]
 
 
 async def test_the_parents_model_learns_of_a_failed_child(hold: Holdfast) -> None:
@@ -73,7 +73,7 @@ async def test_the_parents_model_learns_of_a_failed_child(hold: Holdfast) -> Non
     agent, model = register(hold, [call("helper", request="x"), "I did it myself."], tools=[sub])
     handle = await finished(hold, agent)
     assert await handle.result() == "I did it myself."
-    [error] = told(model)
+    [error] = tool_results(model)
     assert error.startswith("Error: ToolError: helper did not do it: ")
     assert "max_senseless_answers" in error
 
@@ -82,7 +82,7 @@ async def test_the_parents_model_learns_of_a_failed_child(hold: Holdfast) -> Non
 async def test_a_child_is_not_begun_with_wrong_arguments(hold: Holdfast, arguments: str) -> None:
     agent, model = register(hold, [ScriptedCall("helper", arguments), "done"], tools=[helper(["never"])])
     handle = await finished(hold, agent)
-    assert told(model)[0].startswith("Error: BadArguments: ")
+    assert tool_results(model)[0].startswith("Error: BadArguments: ")
     assert await children_of(hold, handle) == []
 
 
@@ -90,7 +90,7 @@ async def test_a_child_is_not_begun_with_wrong_arguments(hold: Holdfast, argumen
 async def test_a_child_may_be_asked_anything(hold: Holdfast, request_: str) -> None:
     agent, model = register(hold, [call("helper", request=request_), "done"], tools=[helper(["found it"])])
     await finished(hold, agent)
-    assert told(model) == ["found it"]
+    assert tool_results(model) == ["found it"]
 
 
 async def test_the_parent_holds_no_worker_while_it_waits(hold: Holdfast) -> None:
@@ -107,7 +107,7 @@ async def test_the_parent_holds_no_worker_while_it_waits(hold: Holdfast) -> None
         [question] = await hold.approvals()
         await hold.answer(question.id, "me", by="ann")
         await handle.result(timeout=PATIENCE)
-    assert told(model) == ["found it"]
+    assert tool_results(model) == ["found it"]
 
 
 async def test_a_cancelled_parent_takes_its_children_along(hold: Holdfast) -> None:
@@ -146,7 +146,7 @@ async def test_the_parents_model_learns_of_a_cancelled_child(hold: Holdfast) -> 
         [child] = await children_of(hold, handle)
         await hold.cancel(child.id, "not needed")
         assert await handle.result(timeout=PATIENCE) == "done"
-    assert told(model)[0].startswith("Error: ToolError: helper did not do it: ")
+    assert tool_results(model)[0].startswith("Error: ToolError: helper did not do it: ")
 
 
 async def test_three_deep_whatever_crashes(app: Holdfast) -> None:
@@ -160,7 +160,7 @@ async def test_three_deep_whatever_crashes(app: Holdfast) -> None:
         handle = await box.hold.submit(agent, "go")
         result = await handle.result(timeout=3600)
         page = await box.hold.store.find(limit=100)
-        return result, told(model), sorted(task.name for task in page.items)
+        return result, tool_results(model), sorted(task.name for task in page.items)
 
     survived = await crash_everywhere(app, scenario)
     assert survived.result == ("done", ["outer done", "inner done"], ["agent", "inner", "inner", "outer"])
@@ -182,7 +182,7 @@ async def test_one_sub_agent_can_serve_two_parents(hold: Holdfast) -> None:
     second, model_2 = register(hold, [call("helper", request="y"), "two"], name="second", tools=[sub.as_tool()])
     await finished(hold, first)
     await finished(hold, second)
-    assert told(model_1) == told(model_2) == ["found it"]
+    assert tool_results(model_1) == tool_results(model_2) == ["found it"]
 
 
 async def test_a_sub_agent_can_be_registered_by_itself_first(hold: Holdfast) -> None:

@@ -1,4 +1,4 @@
-"""What is too large is refused in words at every door. What is inside already never keeps an agent from going on."""
+"""What is too large is refused with an error at every entry point. What is stored already never stops an agent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.model.canonical import canonical
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import ApplyPatch
 from holdfast.model.state_size import FACT_BYTES, FACTS_BYTES, MESSAGE_BYTES, TEXT_BYTES
-from tests.agent.support import PATIENCE, asked, finished, register, told
+from tests.agent.support import PATIENCE, asked, finished, register, tool_results
 
 LONG = "word " * (TEXT_BYTES // 4)
 HUGE = "word " * 90_000
@@ -112,7 +112,7 @@ async def test_the_agents_own_tools_tell_the_model(hold: Holdfast) -> None:
     ]
     agent, model = register(hold, [calls, "done"], max_senseless_answers=10)
     handle = await finished(hold, agent)
-    for result in told(model):
+    for result in tool_results(model):
         assert result.startswith("Error: "), result[:100]
         assert "allowed" in result or "keep the plan short" in result, result
     assert (await hold.state(handle)).known_facts == ()
@@ -137,7 +137,7 @@ async def test_what_a_tool_found_is_shortened_and_kept(hold: Holdfast) -> None:
     assert state.risk_flags == ("seen",)
 
 
-async def test_a_state_that_grew_too_large_before_is_no_dead_end(either: Holdfast) -> None:
+async def test_a_state_that_grew_too_large_before_can_still_be_used(either: Holdfast) -> None:
     """As older versions have stored it: facts, questions, a plan and flags that fill any context and any checkpoint."""
     handle, question = await begun(either, max_context_tokens=20_000)
     large = (

@@ -25,7 +25,7 @@ from holdfast import (
 )
 from holdfast.agent.scripted import call
 from holdfast.testing import Sandbox, crash_everywhere
-from tests.agent.support import PATIENCE, finished, look, output_of, register, steps_of, told
+from tests.agent.support import PATIENCE, finished, look, output_of, register, steps_of, tool_results
 from tests.engine.support import reaches, until
 
 
@@ -45,7 +45,7 @@ async def test_how_often_a_failing_tool_is_tried(app: Holdfast, effect: str, tri
     assert await handle.result(timeout=600) == "done"
     assert len(ids) == tries
     assert len(set(ids)) == 1
-    assert told(model) == [f"Error: ValueError: try {tries}"]
+    assert tool_results(model) == [f"Error: ValueError: try {tries}"]
     [step] = [step for step in await steps_of(app, handle) if step.key == "act:1.0"]
     assert (step.state, step.attempts) == (StepState.FAILED, tries)
 
@@ -65,7 +65,7 @@ async def test_a_tool_that_works_the_second_time_has_worked(app: Holdfast) -> No
 
     agent, model = register(app, [call("act"), "done"], tools=[act])
     await (await app.submit(agent, "go")).result(timeout=600)
-    assert told(model) == ["acted"]
+    assert tool_results(model) == ["acted"]
 
 
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "once"])
@@ -85,7 +85,7 @@ async def test_a_tool_error_is_reported_at_once(hold: Holdfast, effect: str) -> 
     agent, model = register(hold, [call("order"), "done"], tools=[order])
     handle = await finished(hold, agent)
     assert tries == 1
-    assert told(model) == ["Error: OutOfStock: there are none left"]
+    assert tool_results(model) == ["Error: OutOfStock: there are none left"]
     assert await hold.doubts(handle) == []
 
 
@@ -103,7 +103,7 @@ async def test_retry_is_the_tools_own(app: Holdfast) -> None:
     agent, model = register(app, [call("act"), "done"], tools=[act])
     await (await app.submit(agent, "go")).result(timeout=600)
     assert tries == 4
-    assert told(model) == ["Error: KeyError: 'try 4'"]
+    assert tool_results(model) == ["Error: KeyError: 'try 4'"]
 
 
 async def test_timeout_is_the_tools_own(app: Holdfast, box: Sandbox) -> None:
@@ -120,7 +120,7 @@ async def test_timeout_is_the_tools_own(app: Holdfast, box: Sandbox) -> None:
     handle = await app.submit(agent, "go")
     await handle.result(timeout=3600)
     assert tries == 2
-    [error] = told(model)
+    [error] = tool_results(model)
     assert error.startswith("Error: DeadlineExceeded: not over within its timeout of 60 s")
     assert timedelta(minutes=2) <= (await box.trace(handle)).took < timedelta(minutes=4)
 
@@ -133,7 +133,7 @@ async def test_a_tool_whose_text_cannot_be_stored_is_still_reported(hold: Holdfa
 
     agent, model = register(hold, [call("act"), "done"], tools=[act])
     await finished(hold, agent)
-    [error] = told(model)
+    [error] = tool_results(model)
     assert error.startswith("Error: ValueError: ")
     assert len(error) < 5_000
 
@@ -159,7 +159,7 @@ async def test_a_once_tool_in_doubt_is_cleared_up_by_its_reconcile(app: Holdfast
     agent, model = register(app, [call("send", at="2026-01-02T03:00:00Z"), "done"], tools=[send])
     handle = await app.submit(agent, "go")
     assert await handle.result(timeout=3600) == "done"
-    assert told(model) == ["sent at 03"]
+    assert tool_results(model) == ["sent at 03"]
     assert len(sent) == 1
     [(_, at)] = asked_about
     assert isinstance(at, datetime)
@@ -187,7 +187,7 @@ async def test_a_once_tool_is_never_doubled_wherever_its_worker_dies(app: Holdfa
         handle = await box.hold.submit(agent, "go")
         result = await handle.result(timeout=3600)
         assert len(set(sent)) == len(sent)
-        return result, told(model), len(sent)
+        return result, tool_results(model), len(sent)
 
     survived = await crash_everywhere(app, scenario)
     assert survived.result == ("done", ["sent to ann", "sent to bob", "sent to ann"], 3)
@@ -216,7 +216,7 @@ async def test_a_person_says_what_became_of_it_and_the_model_sees_that(either: H
         await reaches(handle, TaskState.WAITING)
         await either.resolve(doubt, Decision.HAPPENED, result={"receipt": 17}, by="ann")
         assert await handle.result(timeout=PATIENCE) == "done"
-    assert told(model) == ['{"receipt": 17}']
+    assert tool_results(model) == ['{"receipt": 17}']
     assert tries == 1
     assert await output_of(either, handle, "pay:1.0") == {"value": {"receipt": 17}}
 
@@ -243,11 +243,11 @@ async def test_a_person_says_that_it_did_not_happen_and_it_is_done_once_more(hol
         await until(in_doubt, patience=PATIENCE)
         await hold.resolve((await hold.doubts(handle))[0], Decision.ABSENT, by="ann")
         await handle.result(timeout=PATIENCE)
-    assert (told(model), tries) == (["paid"], 2)
+    assert (tool_results(model), tries) == (["paid"], 2)
 
 
 async def test_a_person_abandons_it_and_the_model_gets_an_error(hold: Holdfast) -> None:
-    @tool(settle=0, reconcile=lambda _effect_id: Unknown("nobody knows"))
+    @tool(settle=0, reconcile=lambda _effect_id: Unknown("unknown"))
     async def pay() -> str:
         """Pay."""
         raise ConnectionResetError("the answer was lost")
@@ -262,7 +262,7 @@ async def test_a_person_abandons_it_and_the_model_gets_an_error(hold: Holdfast) 
         await until(in_doubt, patience=PATIENCE)
         await hold.resolve((await hold.doubts(handle))[0], Decision.ABANDON, by="ann", note="let it be")
         await handle.result(timeout=PATIENCE)
-    [error] = told(model)
+    [error] = tool_results(model)
     assert error.startswith("Error: EffectGivenUp")
 
 
@@ -333,7 +333,7 @@ async def test_a_once_tool_is_undone_once(app: Holdfast) -> None:
     effects = await app.store.effects(task_id=handle.id)
     assert {effect.state for effect in effects} == {EffectState.COMPENSATED, EffectState.DONE}
     assert effect_id in {effect.effect_id for effect in effects}
-    assert len(model.requests) == 2  # the replay that finds how it is undone asks nobody
+    assert len(model.requests) == 2  # the replay that finds how it is undone asks no tool
 
 
 async def test_a_cancelled_agent_undoes_what_it_did(hold: Holdfast) -> None:

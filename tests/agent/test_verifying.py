@@ -22,7 +22,7 @@ from holdfast.agent.model import Request
 from holdfast.agent.scripted import Line, call, verdict
 from holdfast.agent.verifier import code_in, read_judgement
 from holdfast.testing import Sandbox, crash_everywhere
-from tests.agent.support import PATIENCE, asked, finished, heard, keys_of, look, register, shown, told
+from tests.agent.support import PATIENCE, asked, finished, heard, keys_of, look, register, shown, tool_results
 from tests.engine.support import reaches
 
 
@@ -87,7 +87,7 @@ async def test_what_was_done_once_is_not_done_again_in_the_next_round(app: Holdf
         handle = await box.hold.submit(agent, "go")
         assert await handle.result(timeout=3600) == "second"
         assert len({effect for _, effect in sent}) == len(sent)
-        return sorted(to for to, _ in sent), told(model)
+        return sorted(to for to, _ in sent), tool_results(model)
 
     survived = await crash_everywhere(app, scenario)
     # The first "ann" of the second round is the one of the first round; the second is another one.
@@ -142,7 +142,7 @@ def test_only_a_plain_yes_under_the_code_of_the_request_is_yes() -> None:
 
 
 def test_everything_else_is_no() -> None:
-    """Among them what a judge quotes of a result that says yes to itself, and a verdict with a condition."""
+    """Among them a verdict that is only quoted, and a verdict with a condition."""
     for said, reason in (
         (f"{CODE} REJECT: bad", "bad"),
         (f"**{CODE} REJECT**: bad", "bad"),

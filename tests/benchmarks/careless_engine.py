@@ -30,7 +30,7 @@ async def main() -> None:
     await run_all(errands, run)
     if not is_first:
         ended.touch()
-        await asyncio.sleep(0.5)  # for a first one that was not really stopped to show itself
+        await asyncio.sleep(0.5)  # time for a first one that was not really stopped to show itself
 
 
 async def until_exists(file: Path) -> None:

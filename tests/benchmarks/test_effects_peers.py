@@ -1,4 +1,4 @@
-"""Effects under kills and freezes: ourselves in short, and a judge that sees what a careless engine does."""
+"""Effects under kills and freezes: a short run of Holdfast, and a judge that sees what a careless engine does."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_order_that_fails_or_hangs_is_given_up_and_a_crash_is_reported(
     assert (tmp_path / "workers.log").read_text().count("this is how it ends") == 1
 
 
-def test_an_order_is_done_if_any_worker_says_so(tmp_path: Path) -> None:
+def test_an_order_is_done_if_any_worker_reports_it(tmp_path: Path) -> None:
     trial = trial_of(tmp_path, Ledger(tmp_path / "ledger.jsonl", port=0))
     trial.note([Line("failed", "order-1", "no"), Line("done", "order-2"), Line("doubt", "order-2.ship")])
     trial.note([Line("done", "order-1"), Line("failed", "order-2", "conflict"), Line("failed", "order-3", "no")])
@@ -149,8 +149,8 @@ def test_it_prints_tables_or_json(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert (tally["scenario"], tally["hits"], tally["expected"]) == ("frozen", 1, 3)
     assert table_of("frozen", [Tally(**tally)]).row_count == 1
     with pytest.raises(SystemExit):
-        effects_peers.main(["--only", "nobody"])
-    assert "unknown: nobody" in capsys.readouterr().err
+        effects_peers.main(["--only", "mystery"])
+    assert "unknown: mystery" in capsys.readouterr().err
 
 
 def test_one_engine_that_breaks_does_not_keep_the_others_from_being_tried(

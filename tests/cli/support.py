@@ -69,6 +69,6 @@ def until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
 
 
 def environment(url: str | None) -> dict[str, str]:
-    """Return the environment of the command: nothing of the person who runs the tests."""
+    """Return the environment of the command, without that of the person who runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     return kept | ({"HOLDFAST_DATABASE_URL": url} if url else {})

@@ -9,7 +9,7 @@ from tests.cli.support import holdfast
 from tests.postgres_server import PostgresServer
 
 
-def test_migrate_sets_up_and_says_so(tmp_path: Path, postgres18: PostgresServer) -> None:
+def test_migrate_sets_up_and_reports_it(tmp_path: Path, postgres18: PostgresServer) -> None:
     url = postgres18.create_database()
     for store in (f"sqlite:///{tmp_path}/a.db", url):
         for _ in range(2):

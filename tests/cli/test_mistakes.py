@@ -88,7 +88,7 @@ def test_a_wrong_setting_of_a_worker(command: Command, options: tuple[str, ...],
         (("gret",), "it has: greet"),
         (("greet",), "takes (name: str, times: int = 1); give it with --input TEXT"),
         (("greet", "--args", '["a", 1, 2]'), "too many positional arguments"),
-        (("greet", "--args", '{"nobody": 1}'), "missing a required argument"),
+        (("greet", "--args", '{"unknown": 1}'), "missing a required argument"),
         (("greet", "--args", "[3]"), "arguments of task 'greet': name: does not fit str"),
         (("double", "--args", '[{"item": "bolt", "count": 1}]'), "order.at: does not fit"),
         (("greet", "--args", "['a']"), "--args: is not JSON"),
@@ -120,7 +120,7 @@ def test_what_cannot_be_submitted(command: Command, arguments: tuple[str, ...], 
     [
         (("demo", "--database-url", "mysql://x"), 2, "names no store"),
         (("demo", "--database-url", "memory://"), 2, "two worker processes"),
-        (("migrate", "--database-url", "postgresql://nobody@127.0.0.1:1/x"), 1, "cannot connect"),
+        (("migrate", "--database-url", "postgresql://ann@127.0.0.1:1/x"), 1, "cannot connect"),
     ],
 )
 def test_a_store_that_does_not_do(command: Command, arguments: tuple[str, ...], code: int, words: str) -> None:

@@ -38,7 +38,7 @@ async def test_forcing_ends_the_grace_of_a_task_that_does_not_listen(monkeypatch
         enough.set()
 
 
-async def test_a_worker_that_cannot_go_on_says_so_instead_of_idling(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_cannot_go_on_raises_instead_of_idling(monkeypatch: pytest.MonkeyPatch) -> None:
     hold = Holdfast("memory://")
 
     async def broken(claim: Claim) -> list[Claimed]:

@@ -53,10 +53,10 @@ def test_json_is_one_object(url: str) -> None:
         "--json",
     )
     assert answer.stderr == ""
-    told = json.loads(answer.stdout)
-    assert (told["name"], told["queue"], told["state"]) == ("greet", "elsewhere", "pending")
-    assert (told["user_input"], told["result"], told["fence"]) == (["you"], None, 0)
-    assert (told["labels"], told["available_at"]) == ({"tenant": "acme"}, "2099-12-01T06:00:00+00:00")
+    parsed = json.loads(answer.stdout)
+    assert (parsed["name"], parsed["queue"], parsed["state"]) == ("greet", "elsewhere", "pending")
+    assert (parsed["user_input"], parsed["result"], parsed["fence"]) == (["you"], None, 0)
+    assert (parsed["labels"], parsed["available_at"]) == ({"tenant": "acme"}, "2099-12-01T06:00:00+00:00")
 
 
 def test_a_key_that_a_task_has(url: str) -> None:
@@ -67,8 +67,8 @@ def test_a_key_that_a_task_has(url: str) -> None:
     options = ("--queue", "elsewhere", "--key", "twice", "--json")
     replaced = submit(url, "greet", "--args", '["two"]', "--if-exists", "replace", *options)
     put_off = submit(url, "greet", "--args", '["three"]', "--debounce", "1h", "--debounce-max", "2h", *options)
-    told = [json.loads(answer.stdout) for answer in (replaced, put_off)]
-    assert [(task["id"], task["user_input"]) for task in told] == [
+    parsed = [json.loads(answer.stdout) for answer in (replaced, put_off)]
+    assert [(task["id"], task["user_input"]) for task in parsed] == [
         (first.stdout.strip(), ["two"]),
         (first.stdout.strip(), ["three"]),
     ]
@@ -84,8 +84,8 @@ def test_arguments_and_results_have_types(url: str) -> None:
     order = {"item": "bolt", "count": 3, "at": "2026-01-02T03:04:05Z"}
     answer = submit(url, "double", "--args", json.dumps([order, order]), "--wait", "--json")
     assert answer.returncode == 0, answer.stderr
-    told = json.loads(answer.stdout)
-    assert (told["state"], told["result"]) == ("completed", order | {"count": 6, "at": "2026-01-02T03:04:05+00:00"})
+    parsed = json.loads(answer.stdout)
+    assert (parsed["state"], parsed["result"]) == ("completed", order | {"count": 6, "at": "2026-01-02T03:04:05+00:00"})
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -94,8 +94,8 @@ def test_a_failed_task_is_exit_code_5(url: str, options: tuple[str, ...]) -> Non
     assert answer.returncode == 5
     assert "failed: ValueError: no luck" in answer.stderr
     if options:
-        told = json.loads(answer.stdout)
-        assert (told["state"], told["error"]["type"]) == ("failed", "ValueError")
+        parsed = json.loads(answer.stdout)
+        assert (parsed["state"], parsed["error"]["type"]) == ("failed", "ValueError")
     else:
         assert answer.stdout == ""
 

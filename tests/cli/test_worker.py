@@ -37,7 +37,7 @@ def test_it_says_once_what_it_works_on_and_then_what_happens(tmp_path: Path, url
     with worker(tmp_path, url, "--queues", "a,b", "--queues", "default", "--label", "vulcan") as process:
         answer = holdfast("submit", APPLICATION, "greet", "--args", '["you"]', "--wait", url=url)
         assert (answer.returncode, answer.stdout) == (0, '"hello you"\n')
-        until(lambda: "running -> completed" in process.said, process.process)  # whoever waits may know it first
+        until(lambda: "running -> completed" in process.said, process.process)  # the log may come after the result
         process.signal(signal.SIGTERM)
         assert process.leave() == 0
     first, *_, last = process.said.splitlines()
@@ -97,7 +97,7 @@ async def test_sigterm_hands_back_what_takes_longer_than_the_grace(tmp_path: Pat
     ("task", "signals", "code"),
     [
         ("hang", (signal.SIGTERM, signal.SIGINT), 130),
-        # The end of a process waits for threads of the event loop's own executor: unless somebody sees to it.
+        # The end of a process waits for threads of the event loop's own executor, unless the command prevents that.
         ("hang_in_executor", (signal.SIGINT, signal.SIGTERM), 143),
     ],
 )
@@ -106,7 +106,7 @@ async def test_a_second_signal_forces_even_while_a_thread_hangs(
 ) -> None:
     marker = tmp_path / "began"
     task_id = await submit(url, task, str(marker))
-    with worker(tmp_path, url, "--grace", "600") as process:  # far longer than anybody here waits for it to leave
+    with worker(tmp_path, url, "--grace", "600") as process:  # far longer than this test waits for it to leave
         until(marker.exists, process.process)
         process.signal(signals[0])
         until(lambda: "stopping" in process.said, process.process)
@@ -125,7 +125,7 @@ async def test_the_url_can_be_another_than_the_application_names(tmp_path: Path,
 
 async def test_a_worker_that_cannot_go_on_leaves_with_a_failure(tmp_path: Path, postgres18: PostgresServer) -> None:
     """Its tables are gone, so that waiting does not help. It must not look as if it worked."""
-    database = postgres18.create_database()
+    database = postgres18.create_store()
     with worker(tmp_path, database, "--lease", "60") as process:
         async with await psycopg.AsyncConnection.connect(database, autocommit=True) as admin:
             await admin.execute("ALTER SCHEMA holdfast RENAME TO elsewhere")

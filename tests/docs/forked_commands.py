@@ -85,7 +85,7 @@ class ForkedCommands:
 
 def available() -> bool:
     """Say whether the files of another process can be opened here, as on Linux."""
-    return os.path.exists(f"/proc/{os.getpid()}/fd/0")  # noqa: PTH110 - a pipe is no path
+    return os.path.exists(f"/proc/{os.getpid()}/fd/0")  # noqa: PTH110 - a pipe is not a path
 
 
 def _answer(line: socket.socket, longest: float) -> None:
@@ -102,6 +102,6 @@ def _answer(line: socket.socket, longest: float) -> None:
         if process.exitcode is None:
             process.kill()
             process.join()
-        with contextlib.suppress(OSError):  # the client is gone
+        with contextlib.suppress(OSError):  # the client has ended
             line.sendall(str(process.exitcode).encode())
         process.close()

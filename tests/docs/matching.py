@@ -11,7 +11,7 @@ ANYTHING = "..."
 
 def matches(shown: Sequence[str], printed: Sequence[str]) -> bool:
     """Compare line by line. A line that is only ``...`` stands for any number of lines, none included."""
-    # As in every matcher of wildcards: what the last ``...`` swallowed is all that ever has to be tried again.
+    # As in every matcher of wildcards: only what the last ``...`` matched ever has to be tried again.
     at = to = 0
     star: int | None = None
     swallowed = 0
@@ -36,7 +36,7 @@ def line_matches(shown: str, printed: str) -> bool:
 
 
 def difference(shown: Sequence[str], printed: Sequence[str], *, where: str) -> str:
-    """Return a diff for people. A line that fits one with ``...`` in it is no difference."""
+    """Return a diff for people. A line that fits one with ``...`` in it counts as equal."""
     patterns = [line for line in shown if ANYTHING in line and line.strip() != ANYTHING]
     folded = [next((one for one in patterns if line_matches(one, line)), line.rstrip()) for line in printed]
     lines = difflib.unified_diff([line.rstrip() for line in shown], folded, f"{where} shows", "printed", lineterm="")

@@ -63,7 +63,7 @@ def place(page: Path, line: int) -> str:
 
 
 def original(page: Path) -> Path:
-    """Return the page that this one translates; itself if it is no translation."""
+    """Return the page that this one translates; itself if it is not a translation."""
     return page.with_name(f"{page.name.partition('.')[0]}.md")
 
 

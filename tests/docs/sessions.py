@@ -34,7 +34,7 @@ _SIGNALLED = re.compile(r"\S+: line \d+: +\d+ Killed\b.*")
 
 
 class Differs(AssertionError):
-    """A command did something else than its page shows."""
+    """A command did something other than its page shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def is_session(page: Path) -> bool:
 
 
 def unused(table: Collection[str], pages: Sequence[Path]) -> list[str]:
-    """Return what the table of commands left out names, and no page has."""
+    """Return the commands in the table of those left out that no page has."""
     said = {command.text for page in pages for block in blocks(page, "sh") for command in shell_commands(block)}
     return [text for text in table if text not in said]
 
@@ -139,9 +139,9 @@ def _await_lines(group: int, output: Path, command: Command, longest: float) -> 
     """Wait until a background command has said what is shown under it."""
     until = time.monotonic() + longest
     while command.shown:
-        over = not is_running(group) or time.monotonic() > until  # looked at first: its last words count
+        over = not is_running(group) or time.monotonic() > until  # read before this check: its last lines count
         lines = output.read_text(encoding="utf-8", errors="replace").splitlines()
-        # The shell may only now report that an earlier background command was killed, and reports it here.
+        # The shell may report only now that an earlier background command was killed.
         printed = [line for line in lines if not _SIGNALLED.fullmatch(line)]
         if matches((*command.shown, ANYTHING), printed):
             return

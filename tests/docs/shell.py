@@ -62,7 +62,7 @@ class Shell:
         )
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
-        self._told, self._heard = self._bash.stdin, self._bash.stdout.fileno()
+        self._commands, self._heard = self._bash.stdin, self._bash.stdout.fileno()
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +73,7 @@ class Shell:
         self.close()
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a command to its end; return its exit code and what it said."""
+        """Run a command to its end; return its exit code and its output."""
         code, _, text = self._do(command)
         return code, text
 
@@ -94,7 +94,7 @@ class Shell:
             if time.monotonic() > until:
                 raise Hangs(f"a background command did not stop within {self._longest:g} s of SIGTERM")
             time.sleep(0.02)
-        self._backgrounds.clear()  # their numbers may be somebody else's by the time we close
+        self._backgrounds.clear()  # their numbers may belong to other processes by the time we close
 
     def close(self) -> None:
         """Leave nothing behind: whatever is still there is killed."""
@@ -102,7 +102,7 @@ class Shell:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
         with suppress(BrokenPipeError):
-            self._told.close()
+            self._commands.close()
         self._bash.wait()
         assert self._bash.stdout is not None
         self._bash.stdout.close()
@@ -111,9 +111,9 @@ class Shell:
 
     def _do(self, command: str) -> tuple[int, int, str]:
         """Return the exit code, the last background process and the output."""
-        with suppress(BrokenPipeError):  # the shell is gone: reading says so
-            self._told.write(command.encode() + b"\0")
-            self._told.flush()
+        with suppress(BrokenPipeError):  # the shell has ended: reading reports that
+            self._commands.write(command.encode() + b"\0")
+            self._commands.flush()
         until = time.monotonic() + self._longest
         heard = b""
         while f"{self._mark} ".encode() not in heard or not heard.endswith(b"\n"):

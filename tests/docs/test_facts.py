@@ -60,7 +60,7 @@ def test_the_picture_of_the_layers_has_those_that_are_checked() -> None:
 
 
 def test_what_was_counted_is_the_same_in_the_comparison_and_the_readme() -> None:
-    """The README leaves out columns and rows; what it does say is what the comparison says."""
+    """The README leaves out columns and rows; the rest is as in the comparison."""
 
     def counted(page: Path, columns: tuple[int, ...]) -> dict[str, list[str]]:
         (table,) = re.findall(r"^\| \| calls.*\n(?:\|.*\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.docs.links import anchors, broken
-from tests.docs.pages import DECISIONS, PAGES, REFERENCE, ROOT, TRANSLATIONS, title
+from tests.docs.pages import DECISIONS, PAGES, REFERENCE, ROOT, TRANSLATIONS, prose, title
 
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "examples/README.md"]
 
@@ -16,6 +17,16 @@ OTHERS = [ROOT / "CHANGELOG.md", ROOT / "examples/README.md"]
 def test_no_link_is_broken(page: Path) -> None:
     wrong = broken(page)
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TRANSLATIONS, *REFERENCE], ids=title)
+def test_a_page_begins_with_its_readers_and_ends_with_what_to_read_next(page: Path) -> None:
+    text = prose(page)
+    beginning, _, _ = text.partition("\n## ")
+    is_front_page = page.name in ("README.md", "README.ru.md", "CONTRIBUTING.md") and page.parent == ROOT
+    assert is_front_page or "This page" in beginning or "Эта страница" in beginning
+    *_, last = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert last in ("Read next", "Что читать дальше")
 
 
 def test_headings_have_the_names_that_github_gives_them(tmp_path: Path) -> None:

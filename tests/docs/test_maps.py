@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from scripts.maps import SOURCE, first_sentence, main, packages, parts
@@ -28,3 +30,16 @@ def test_modules_are_named_by_nouns() -> None:
     found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*ing.py") if path.name not in NOUNS}
     contract = {one for one in found if one.startswith("testing/contract/")}  # named after what is tested
     assert not found - contract
+
+
+def test_the_table_of_rules_names_what_exists() -> None:
+    """The one in CONTRIBUTING.md, by which newcomers find a rule."""
+    text = (SOURCE.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .*(?:\.py`|of PostgreSQL) \|$", text, re.MULTILINE)
+    files = {name for line in rows for name in re.findall(r"`([\w/]+\.py)`", line)}
+    functions = {name for line in rows for name in re.findall(r"function `(\w+)` of PostgreSQL", line)}
+    assert len(files) > 20
+    assert len(functions) > 4
+    assert not [name for name in files if not (SOURCE / name).exists()]
+    map_of_functions = (SOURCE / "store/postgres/migrations/__init__.py").read_text(encoding="utf-8")
+    assert not [name for name in functions if not re.search(rf"\b{name}\b", map_of_functions)]

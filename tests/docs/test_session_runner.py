@@ -100,7 +100,7 @@ def test_files_are_there_for_the_commands_after_them(run: RunText) -> None:
 
 
 def test_the_environment_is_a_reader_s(run: RunText, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_DATABASE_URL", "sqlite:///somebody-elses.db")
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", "sqlite:///others.db")
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     run(
         console(
@@ -162,7 +162,7 @@ def test_nothing_is_left_of_a_page_that_fails(run: RunText, tmp_path: Path) -> N
     pids = [int(pid) for pid in (tmp_path / "work/pids").read_text().split()]
     assert len(pids) == 2
     until = time.monotonic() + 60
-    while any(alive(pid) for pid in pids):  # killed, and perhaps not yet gone
+    while any(alive(pid) for pid in pids):  # killed, and perhaps not yet collected
         assert time.monotonic() < until
         time.sleep(0.02)
 

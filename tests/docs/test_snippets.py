@@ -74,7 +74,7 @@ def check_block(block: Block) -> None:
         ("- x\n  ```text\n  x\n  ```\n", "page.md:2: a block begins with"),
     ],
 )
-def test_what_is_no_block_is_refused(text: str, wrong: str, tmp_path: Path) -> None:
+def test_what_is_not_a_block_is_refused(text: str, wrong: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")
     with pytest.raises(PageError, match=wrong):

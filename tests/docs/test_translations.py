@@ -16,10 +16,10 @@ MAIN_PATH = "README course quickstart concepts agents tasks effects approvals bu
 
 
 def fenced(page: Path) -> list[tuple[str, str, str]]:
-    def told(block: Block) -> tuple[str, str, str]:
+    def content_of(block: Block) -> tuple[str, str, str]:
         return block.language, block.info, block.body
 
-    return [told(block) for block in blocks(page)]
+    return [content_of(block) for block in blocks(page)]
 
 
 def table_heights(page: Path) -> list[int]:

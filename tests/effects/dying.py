@@ -2,7 +2,7 @@
 
     python -m tests.effects.dying <scenario> <what it needs, as JSON>
 
-For number 1, 2, 3 ... a child makes the call and is killed, with SIGKILL, right before the so-manieth line. Then its
+For number 1, 2, 3 ... a child makes the call and is killed, with SIGKILL, right before that line. Then its
 parent looks at the world, asks reconcile, and where that says absent makes the call again. One line of JSON each, until
 a call comes to its end before it can be killed.
 """
@@ -117,7 +117,7 @@ def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:  # noqa
 
 
 def die_at(number: int, note: int) -> None:
-    """Note down the so-manieth line of ours, and die there."""
+    """Note down the line of ours with this number, and die there."""
     left = number
 
     def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
@@ -151,7 +151,7 @@ def kill_at(scenario: Scenario, number: int, effect_id: str) -> str | None:
         line = note.read()
     _, status = os.waitpid(child, 0)
     died = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    assert died == bool(line), "killed by somebody else"
+    assert died == bool(line), "killed by another process"
     assert died or os.waitstatus_to_exitcode(status) == 0, "the call failed"
     return line if died else None
 

@@ -41,7 +41,7 @@ class Shop(ThreadingHTTPServer):
             self._changed.wait_for(lambda: self._busy <= others)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A customer who leaves early is what these tests are about."""
+        """These tests are about customers who leave early."""
 
 
 class _Counter(BaseHTTPRequestHandler):

@@ -109,7 +109,7 @@ def test_of_much_output_both_ends_are_kept(markers: Path) -> None:
     assert len(output) < OUTPUT_KEPT + 100
 
 
-def test_output_that_is_no_text_is_kept_as_far_as_it_is(markers: Path) -> None:
+def test_binary_output_is_kept_as_far_as_it_is_text(markers: Path) -> None:
     result = run_command(["printf", r"a\0\377b"], markers=markers)(effect_id=ID)
     assert result.output == "a\ufffd\ufffdb"
 
@@ -255,7 +255,7 @@ def test_a_probe_is_not_asked_what_they_do_tell(markers: Path) -> None:
     assert tool.reconcile("refused", "75") == Absent()
 
 
-def test_a_lost_directory_is_no_proof_and_an_empty_one_is(markers: Path) -> None:
+def test_a_lost_directory_is_not_a_proof_and_an_empty_one_is(markers: Path) -> None:
     tool = shell("true", markers)
     assert isinstance(ask(tool), Unknown)
     markers.mkdir(parents=True)
@@ -343,7 +343,7 @@ def start_in_a_worker_and_kill_that(script: str, markers: Path, begun: Path) -> 
 
 @pytest.fixture
 def goes_on(tmp_path: Path) -> Iterator[str]:
-    """A command that goes on until the file ``enough`` is there, and then still has something to say."""
+    """A command that goes on until the file ``enough`` is there, and then prints more."""
     yield (
         f"touch {tmp_path}/begun; while [ ! -e {tmp_path}/enough ]; do sleep 0.02; done; "
         f"echo still here && echo finished > {tmp_path}/finished"
@@ -368,7 +368,7 @@ def test_a_command_that_outlives_its_worker_is_left_in_peace(markers: Path, tmp_
     assert not probed, "while it runs, what is not there yet may still come"
     (tmp_path / "enough").touch()
     wait_for("it comes to its end", lambda: ask(tool) == Happened("found"))
-    # Had its output been a pipe, the first word after the worker's death would have been its last.
+    # With a pipe for its output, it would have died at its first word after the worker's death.
     assert (tmp_path / "finished").read_text() == "finished\n"
     assert probed == [ID]
     assert ask(shell(goes_on, markers)) == Unknown("it was started, and its end was not recorded")
@@ -405,7 +405,7 @@ def test_two_at_once_run_it_once(markers: Path, tmp_path: Path, goes_on: str) ->
 
 
 def test_what_it_leaves_running_does_not_hide_that_it_is_done(markers: Path, tmp_path: Path, goes_on: str) -> None:
-    """A command that starts a service: the service has the lock, the command has its end on record."""
+    """A command that starts a service: the service has the lock, and the end of the command is recorded."""
     tool = shell(f"({goes_on}) & echo started", markers)
     result = tool(effect_id=ID)
     assert result.output == "started\n"

@@ -63,7 +63,7 @@ def test_the_engine_sees_through_it() -> None:
     "tool",
     [
         create_file,
-        insert_row(lambda: None, "t"),  # type: ignore[arg-type,return-value]  # nobody connects
+        insert_row(lambda: None, "t"),  # type: ignore[arg-type,return-value]  # never connected
         run_command(["true"], markers="/somewhere"),
         effects.http_request("POST", "http://localhost/"),
     ],

@@ -18,7 +18,7 @@ PATIENCE = 60
 
 
 async def run(tool: Probed[..., Any], *args: object) -> Any:  # noqa: ANN401
-    """Do it as a step that says nothing about effects itself; return what the task saw. Nothing is left in doubt."""
+    """Run it as a step without settings for effects; return what the task saw. Nothing is left in doubt."""
     hold = Holdfast("memory://")
     seen: list[Any] = []
 

@@ -111,7 +111,7 @@ def test_a_relative_path_is_refused_because_another_worker_stands_elsewhere(
 
 
 @pytest.mark.parametrize("effect_id", ["", ".", "../x", "a/b", "a\0b", "x" * 101, "*"])
-def test_an_effect_id_that_is_no_file_name_is_refused(tmp_path: Path, effect_id: str) -> None:
+def test_an_effect_id_that_is_not_a_file_name_is_refused(tmp_path: Path, effect_id: str) -> None:
     with pytest.raises(Impossible):
         create_file(tmp_path / "report", "text", effect_id=effect_id)
     assert not list(tmp_path.iterdir())
@@ -144,16 +144,16 @@ def test_a_file_system_without_links_is_proof_and_one_that_fails_is_not(
 
 
 def test_what_a_killed_call_left_is_removed_and_cannot_be_linked_any_more(tmp_path: Path) -> None:
-    """Reconcile says absent: a call that is still asleep before its link must not make that a lie."""
+    """Reconcile says absent: a call that still sleeps before its link must not make the file afterwards."""
     path = tmp_path / "report"
     asleep = tmp_path / f".{ID}.0badcafe.tmp"
     asleep.write_text("text")
-    somebody_elses = tmp_path / ".other-id.0badcafe.tmp"
-    somebody_elses.write_text("text")
+    of_another_call = tmp_path / ".other-id.0badcafe.tmp"
+    of_another_call.write_text("text")
     assert was_created(ID, path, "text") == Absent()
     with pytest.raises(FileNotFoundError):
         path.hardlink_to(asleep)
-    assert somebody_elses.exists()
+    assert of_another_call.exists()
 
 
 def test_a_call_that_wakes_up_while_reconcile_looks_comes_too_late(

@@ -39,7 +39,7 @@ from tests.raw_server import head, raw_server
 
 ID = "0f8b7c9e-1111-5222-8333-444455556666"
 PATIENT = 60.0
-"""Seconds that no test waits for, unless it fails."""
+"""Seconds: a limit that only a failing test reaches."""
 
 
 async def reconcile(tool: Probed[..., Any], *args: object) -> Outcome:
@@ -131,7 +131,7 @@ async def test_any_other_status_proves_nothing(shop: Shop, status: int) -> None:
     assert shop.charges == {ID: 1}, "redirects are not followed"
 
 
-async def test_who_knows_the_server_better_may_say_so(shop: Shop) -> None:
+async def test_a_user_who_knows_the_server_better_may_declare_it(shop: Shop) -> None:
     where = f"{shop.url}/not-charged/status/503?Retry-After=5"
     with pytest.raises(RequestRefused) as caught:
         await http_request("POST", where, refusals=REFUSALS | {503})({}, effect_id=ID)
@@ -139,7 +139,7 @@ async def test_who_knows_the_server_better_may_say_so(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("how", ["reset", "half/201", "hang", "drip"])
-async def test_a_lost_answer_is_no_proof(shop: Shop, how: str) -> None:
+async def test_a_lost_answer_is_not_a_proof(shop: Shop, how: str) -> None:
     tool = http_request("POST", f"{shop.url}/charge/{how}", timeout=PATIENT if how in {"reset", "half/201"} else 3)
     with pytest.raises(Exception) as caught:  # noqa: PT011 - any but one
         await tool({}, effect_id=ID)
@@ -164,7 +164,7 @@ async def test_a_long_answer_is_cut_and_still_means_that_it_was_done(shop: Shop)
 
 
 async def test_a_small_answer_cannot_grow() -> None:
-    """Unpacked is asked for. A server that packs it all the same is read no further than is kept, and not at once."""
+    """Uncompressed is asked for. If a server compresses it all the same, only what is kept is read, and in pieces."""
     packed = gzip.compress(b"x" * 50_000_000, 9)
     for coding, sent in (("gzip", packed), ("gzip, gzip", gzip.compress(packed))):
         body = [head("201 Created", "text/plain", content_encoding=coding), sent]
@@ -277,7 +277,7 @@ async def test_a_server_that_does_each_key_once_is_simply_asked_again(shop: Shop
 
 @pytest.mark.parametrize("status", [303, 401, 403, 404, 422])
 async def test_a_repetition_that_is_refused_says_nothing_about_the_first(shop: Shop, status: int) -> None:
-    """A token that has expired since is refused before anybody looks at the key."""
+    """A token that has expired since is refused before the key is looked at."""
     outcome = await reconcile(http_request("POST", f"{shop.url}/not-charged/status/{status}", replayable=True))
     assert isinstance(outcome, Unknown)
     assert f"answered {status}" in outcome.why
@@ -293,7 +293,7 @@ async def test_without_either_no_one_can_be_asked(shop: Shop) -> None:
     assert http_request("POST", shop.url).reconcile is None
 
 
-# At the door
+# Refused arguments
 
 
 @pytest.mark.parametrize(

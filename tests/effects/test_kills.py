@@ -31,7 +31,7 @@ def kill_at_every_line(scenario: str, **needs: str) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     *killed, last = map(json.loads, done.stdout.splitlines())
     assert last["line"] is None
-    assert (last["before"], last["said"]) == (1, "Happened"), "one that nobody killed"
+    assert (last["before"], last["said"]) == (1, "Happened"), "a call that was not killed"
     assert all(report["line"] for report in killed)
     return killed
 
@@ -99,5 +99,5 @@ def test_running_a_command(tmp_path: Path) -> None:
     said = check(reports)
     assert said["Happened"] > 3
     assert said["Absent, then Happened"] > 10
-    # Between the mark of the start and that of the end nobody can tell, and in both cases nobody says so.
+    # Between the mark of the start and that of the end the outcome is unknown, and in both cases it is reported so.
     assert {report["before"] for report in reports if report["said"] == "Unknown"} == {0, 1}

@@ -100,7 +100,7 @@ def test_what_the_database_refuses_is_proof(payments: Connect, row: dict[str, An
 
 
 def test_a_database_that_cannot_be_reached_is_proof_but_no_answer(tmp_path: Path) -> None:
-    gone = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
+    gone = f"postgresql://ann@127.0.0.1:{free_port()}/none"
     connections: list[Connect] = [partial(sqlite3.connect, tmp_path / "no" / "where"), partial(psycopg.connect, gone)]
     for connect in connections:
         tool = insert_row(connect, "payments")
@@ -153,7 +153,7 @@ def test_a_row_cannot_bring_a_key_of_its_own(payments: Connect) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "nul\0", 5])
-def test_a_name_that_is_none_is_refused(payments: Connect, wrong: Any) -> None:  # noqa: ANN401
+def test_an_invalid_name_is_refused(payments: Connect, wrong: Any) -> None:  # noqa: ANN401
     with pytest.raises(InvalidValue):
         insert_row(payments, wrong if wrong != 5 else (wrong,))
     with pytest.raises(Impossible):
@@ -186,7 +186,7 @@ def test_a_connection_of_a_class_of_the_users_own_is_understood(tmp_path: Path) 
     assert insert_row(connect, "payments")({"amount": 5}, effect_id=ID) == ID
 
 
-def test_something_that_is_no_connection_is_refused() -> None:
+def test_something_that_is_not_a_connection_is_refused() -> None:
     class Nothing:
         def close(self) -> None: ...
 
@@ -231,7 +231,7 @@ class UnluckyPostgres(Unlucky, psycopg.Connection[Any]): ...
 
 
 @pytest.mark.parametrize("heard", [True, False])
-def test_a_commit_without_an_answer_is_no_proof_and_reconcile_tells(
+def test_a_commit_without_an_answer_is_not_a_proof_and_reconcile_finds_out(
     payments: partial[Any], heard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Unlucky, "heard", heard, raising=False)
@@ -246,7 +246,7 @@ def test_a_commit_without_an_answer_is_no_proof_and_reconcile_tells(
     assert ask(insert_row(payments, "payments"), row) == (Happened(ID) if heard else Absent())
 
 
-def test_a_connection_that_the_server_ends_is_no_proof(postgres18: PostgresServer) -> None:
+def test_a_connection_that_the_server_ends_is_not_a_proof(postgres18: PostgresServer) -> None:
     url = postgres18.create_database()
     execute(partial(psycopg.connect, url), TABLE)
 

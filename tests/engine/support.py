@@ -87,7 +87,7 @@ async def count_moves(hold: Holdfast, handle: Handle[Any], to: TaskState) -> int
 
 
 async def vanish(worker: Worker) -> str:
-    """End a worker as a crash would: it says nothing to the store, which learns of it when the lease runs out."""
+    """End a worker as a crash would: it sends nothing to the store, which learns of it when the lease runs out."""
     host, work = worker._host, worker._work
     worker._work = None
     worker._services.on_due.discard(worker._due)

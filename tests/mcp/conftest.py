@@ -9,11 +9,12 @@ from mcp.client.client import ConnectMode
 
 from holdfast import Holdfast
 from tests.mcp.support import ERAS, connected
+from tests.ready_schema import new_file
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/hold.db"
+    return f"sqlite:///{new_file(tmp_path / 'hold.db')}"
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ async def hold(url: str) -> AsyncIterator[Holdfast]:
 
 @pytest.fixture
 async def client(hold: Holdfast) -> AsyncIterator[Client]:
-    """Ada, who may do everything."""
+    """Ada, who has every scope."""
     ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
     leave = asyncio.Event()
 

@@ -60,7 +60,7 @@ async def ask(client: Client, tool: str, /, **arguments: Any) -> Answer:  # noqa
 
 
 async def refused(client: Client, tool: str, /, **arguments: Any) -> Answer:  # noqa: ANN401
-    """Call a tool that has to refuse, in words."""
+    """Call a tool that has to refuse, with an error."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result.structured_content
     answer: Answer = result.structured_content

@@ -90,7 +90,7 @@ def test_what_a_uri_names(uri: str, address: Address) -> None:
     ],
     ids=lambda uri: uri[:50] or "nothing",
 )
-def test_what_is_none_of_ours(uri: str) -> None:
+def test_unknown_addresses(uri: str) -> None:
     assert read_address(uri) is None
 
 

@@ -66,7 +66,7 @@ async def test_a_large_one_is_an_excerpt_that_says_how_to_read_the_rest(hold: Ho
     assert parts == text
 
 
-async def test_a_large_one_that_is_no_text(hold: Holdfast, client: Client) -> None:
+async def test_a_large_one_that_is_not_text(hold: Holdfast, client: Client) -> None:
     raw = bytes(range(256)) * 600
     uri = await stored(hold, raw, "application/zip")
     content = await content_of(client, uri)

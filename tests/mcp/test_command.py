@@ -1,4 +1,4 @@
-"""``holdfast mcp`` as a process: what it says where, and how it ends."""
+"""``holdfast mcp`` as a process: what it writes where, and how it ends."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ def test_nothing_but_the_protocol_is_on_stdout(url: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_a_person_who_starts_it_in_a_terminal_learns_its_purpose(url: str, tmp_path: Path, columns: int) -> None:
+def test_a_person_who_starts_it_in_a_terminal_learns_its_purpose(tmp_path: Path, columns: int) -> None:
     leader, follower = pty.openpty()
     process = subprocess.run(
-        [sys.executable, "-m", "holdfast", "mcp", "--database-url", url],
+        [sys.executable, "-m", "holdfast", "mcp", "--database-url", f"sqlite:///{tmp_path}/hold.db"],
         stdin=follower,
         capture_output=True,
         text=True,

@@ -96,7 +96,7 @@ async def test_pages_have_every_task_once(client: Client) -> None:
         cursor = {"cursor": page["next_cursor"]}
     assert sizes == [3, 3, 1]
     assert (set(seen), len(seen)) == (made, 7)
-    assert "is no cursor" in (await refused(client, "list_tasks", cursor="guess"))["error"]
+    assert "is not a cursor" in (await refused(client, "list_tasks", cursor="guess"))["error"]
 
 
 async def test_waiting_for_a_task_that_has_ended_does_not_wait(client: Client) -> None:
@@ -140,7 +140,7 @@ async def test_waiting_for_a_change(hold: Holdfast, client: Client, monkeypatch:
 
 
 @pytest.mark.parametrize("until", ["ended", "changed"])
-async def test_when_the_time_is_up_it_says_so(client: Client, until: str) -> None:
+async def test_when_the_time_is_up_it_is_reported(client: Client, until: str) -> None:
     task_id = await submitted(client)
     shown = await ask(client, "wait_for_task", task_id=task_id, timeout_seconds=0.05, until=until)
     assert (shown["done"], shown["state"]) == (False, "pending")

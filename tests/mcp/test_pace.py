@@ -81,7 +81,7 @@ async def test_what_is_cancelled_gets_no_answer_and_makes_room(monkeypatch: pyte
         await waiting
 
 
-def test_a_client_that_is_gone_before_it_heard_the_last_answer_is_no_defect(tmp_path: Path) -> None:
+def test_a_client_that_left_before_the_last_answer_is_not_an_error(tmp_path: Path) -> None:
     started = subprocess.Popen(
         [sys.executable, "-m", "holdfast", "mcp", "--database-url", f"sqlite:///{tmp_path}/agents.db"],
         stdin=subprocess.PIPE,

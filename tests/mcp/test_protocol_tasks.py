@@ -1,4 +1,4 @@
-"""The protocol's own tasks: a handle for clients that can follow one, and nothing that would answer for a person."""
+"""The protocol's own tasks: a handle for clients that can follow one, and no way to answer for a person."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_follower_gets_a_handle(hold: Holdfast) -> None:
         assert (await send(client, "tasks/get", taskId=handle["taskId"]))["createdAt"] == handle["createdAt"]
 
 
-async def test_without_follow_everybody_is_answered_at_once(hold: Holdfast) -> None:
+async def test_without_follow_every_client_is_answered_at_once(hold: Holdfast) -> None:
     async with following(hold) as client:
         assert (await ask(client, "submit_task", goal="Free the disk"))["created"] is True
 

@@ -106,7 +106,7 @@ async def test_a_long_queue_has_pages(client: Client) -> None:
     waiting = await pages(client, "task://queue?queue=a%20b", "tasks")
     assert [len(waiting), {task["task_id"] for task in waiting}] == [53, made]
     assert len(await pages(client, "task://queue", "tasks")) == 53
-    with pytest.raises(MCPError, match="no cursor"):
+    with pytest.raises(MCPError, match="not a cursor"):
         await client.read_resource("task://queue?after=guess")
 
 

@@ -53,7 +53,9 @@ async def called(client: Client, tool: str) -> Answer:
 
 
 @pytest.mark.parametrize("scopes", EVERY_SET, ids=lambda scopes: "+".join(sorted(scopes)) or "none")
-async def test_a_tool_is_shown_to_and_called_by_whom_it_is_for(hold: Holdfast, scopes: frozenset[AccessScope]) -> None:
+async def test_a_tool_is_shown_to_and_called_by_the_clients_it_is_for(
+    hold: Holdfast, scopes: frozenset[AccessScope]
+) -> None:
     async with connected(hold, scopes=scopes) as client:
         shown = {tool.name for tool in (await client.list_tools()).tools}
         assert shown == {name for name, scope in SCOPES.items() if scope in scopes}

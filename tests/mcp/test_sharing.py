@@ -1,4 +1,4 @@
-"""patch_state, append_facts, add_artifact: what agents tell each other about a task."""
+"""patch_state, append_facts, add_artifact: what agents share about a task."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_an_artifact_of_bytes(hold: Holdfast, client: Client) -> None:
 
 
 @pytest.mark.parametrize("content", ["%%%", "YQ", "YQ==\n", "é", "Y Q=="], ids=repr)
-async def test_what_is_no_base64_is_refused_in_words(hold: Holdfast, client: Client, content: str) -> None:
+async def test_what_is_not_base64_is_refused(hold: Holdfast, client: Client, content: str) -> None:
     task_id = await submitted(client)
     answer = await refused(
         client, "add_artifact", task_id=task_id, name="n", summary="s", content=content, encoding="base64"
@@ -140,6 +140,6 @@ async def test_an_artifact_that_is_too_large_for_one_call(hold: Holdfast, client
         client, "add_artifact", task_id=task_id, name="n", summary="s", content="x" * ((2 << 20) + 1)
     )
     assert "content" in answer["error"]
-    assert len(answer["error"]) < 1000  # and it is not read back to the caller
+    assert len(answer["error"]) < 1000  # and it is not returned to the caller
     assert await hold.store.artifact_links(task_id) == []
     assert (await keep(client, task_id, "x" * (2 << 20)))["bytes"] == 2 << 20

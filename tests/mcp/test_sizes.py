@@ -1,4 +1,4 @@
-"""Answers fit into a model's context, whatever is stored, and what is needed to go on is never cut off."""
+"""Answers fit into a model's context, whatever is stored, and what is needed to go on is never cut."""
 
 from __future__ import annotations
 

@@ -234,8 +234,8 @@ async def test_cancelling_a_task_without_a_worker(hold: Holdfast, client: Client
 async def test_cancelling_a_task_that_a_worker_runs(client: Client) -> None:
     task_id, lease = await taken(client)
     assert (await ask(client, "cancel_task", task_id=task_id, reason="not wanted"))["state"] == "running"
-    told = await ask(client, "report_progress", lease=lease, message="here")
-    assert told["cancel_requested"] == "not wanted"
+    progress = await ask(client, "report_progress", lease=lease, message="here")
+    assert progress["cancel_requested"] == "not wanted"
     assert (await ask(client, "release_task", lease=lease))["state"] == "cancelled"
 
 

@@ -95,7 +95,7 @@ async def test_many_tasks_are_looked_at_together(
         await elsewhere.hold.patch_state(tasks[7].id, StatePatch(set_flags=("x",)), version=1, by="bob")
         await heard.of(uris[7])
         await eventually("a look at all of them", lambda: 40 in asked)
-    assert set(asked) <= {1, 40}  # a hint tells of one
+    assert set(asked) <= {1, 40}  # a hint names one
 
 
 async def test_news_of_a_task_do_not_wait_for_what_is_read_one_by_one(
@@ -103,10 +103,10 @@ async def test_news_of_a_task_do_not_wait_for_what_is_read_one_by_one(
 ) -> None:
     task = await elsewhere.offer()
     fact, state = FactAddress("db1"), StateAddress("default", task.id)
-    told, go_on = asyncio.Event(), asyncio.Event()
+    was_notified, go_on = asyncio.Event(), asyncio.Event()
 
     async def tell(_: str) -> None:
-        told.set()
+        was_notified.set()
 
     async def slow(*_: object, **__: object) -> list[MemoryFact]:
         await go_on.wait()
@@ -118,7 +118,7 @@ async def test_news_of_a_task_do_not_wait_for_what_is_read_one_by_one(
     monkeypatch.setattr(hold.store, "recall", slow)
     await elsewhere.hold.patch_state(task.id, StatePatch(set_flags=("x",)), version=1, by="bob")
     looking = asyncio.create_task(watcher._look([fact, state]))
-    await asyncio.wait_for(told.wait(), 60)
+    await asyncio.wait_for(was_notified.wait(), 60)
     assert not looking.done()
     go_on.set()
     await looking
@@ -141,7 +141,7 @@ async def test_a_lease_that_runs_out_is_a_change(hold: Holdfast, elsewhere: Outs
     uri = f"state://agents/default/tasks/{task.id}"
     async with server.http(), watcher_of(server, era, [uri]) as heard:
         await elsewhere.take(seconds=3)
-        await heard.until(uri, lambda: is_free(hold, task.id))  # nobody did anything: time did
+        await heard.until(uri, lambda: is_free(hold, task.id))  # only time has passed
 
 
 async def is_free(hold: Holdfast, task_id: str) -> bool:
@@ -214,7 +214,7 @@ async def test_a_watcher_that_left_without_a_word(hold: Holdfast) -> None:
     assert watched(server) == set()
 
 
-async def test_what_is_none_of_ours_is_not_honoured(hold: Holdfast) -> None:
+async def test_unknown_addresses_are_not_watched(hold: Holdfast) -> None:
     server = server_of(hold)
     wanted = ["task://queue", "file:///etc/passwd", "task://current?x=1", "state://agents/a/tasks/nowhere"]
     async with server.http(), client_of(server) as client, client.listen(resource_subscriptions=wanted) as stream:

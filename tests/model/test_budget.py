@@ -68,7 +68,7 @@ def test_wrong_json_is_refused_with_its_place(value: object, place: str) -> None
 
 
 @pytest.mark.parametrize("bad", [{"max_steps": -1}, {"max_llm_tokens": 1.5}, {"on_exhausted": "maybe"}])
-def test_limits_that_are_none_are_refused(bad: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match=next(iter(bad))):
         Budget(**bad)
 

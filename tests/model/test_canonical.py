@@ -115,7 +115,7 @@ def test_depth_is_counted_alike_on_every_way() -> None:
         canonical([[[{}]]], limits=limits)
     with pytest.raises(CodecError, match="3 levels"):
         parse(b"[[[[]]]]", limits=limits)
-    # Brackets inside strings are no levels.
+    # Brackets inside strings are not levels.
     assert parse(b'["[[[[[[["]', limits=limits) == ["[[[[[[["]
 
 

@@ -39,7 +39,7 @@ def test_durations_are_seconds_or_timedeltas(given: float | timedelta, seconds: 
 @pytest.mark.parametrize(
     "bad", [0, -1, float("nan"), float("inf"), timedelta(), timedelta(seconds=-1), True, "5", None]
 )
-def test_what_is_no_duration_is_refused(bad: float) -> None:
+def test_what_is_not_a_duration_is_refused(bad: float) -> None:
     with pytest.raises(InvalidValue, match="the timeout"):
         as_seconds(bad, what="the timeout")
 

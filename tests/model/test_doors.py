@@ -1,4 +1,4 @@
-"""Bad input is refused where a record is made, with words that say what is wrong."""
+"""Bad input is refused where a record is made, with an error that says what is wrong."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_nothing_found() -> None:
     assert grep("x\n\n", "x", max_bytes=500) == "1: x\n[1 of 2 lines contain the pattern]"
 
 
-def test_it_is_no_regular_expression() -> None:
+def test_it_is_not_a_regular_expression() -> None:
     assert grep("a+\naa", "a+", max_bytes=500).startswith("1: a+\n[1 of 2")
     # As a regular expression this one would not end.
     assert grep("a" * 60 + "!", "(a+)+$", max_bytes=500) == "[0 of 1 lines contain the pattern]"

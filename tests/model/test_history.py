@@ -54,7 +54,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
             answers[draw(st.integers(0, len(answers) - 1))] = user(draw(contents))
         messages += answers
         messages += [user(draw(contents)) for _ in range(draw(st.integers(0, 1)))]
-    # No two alike, so that it can be told which is which.
+    # No two alike, so that they can be distinguished.
     return [replace(message, content=f"{number}:{message.content}") for number, message in enumerate(messages)]
 
 
@@ -293,7 +293,7 @@ def test_a_word_between_a_call_and_its_result_does_not_part_them() -> None:
 def test_calls_without_a_result() -> None:
     assert open_calls([]) == ()
     assert open_calls(CONVERSATION) == ()
-    assert [call.id for call in open_calls([*CONVERSATION[:5], result("3", ""), result("9", "to nobody")])] == ["2"]
+    assert [call.id for call in open_calls([*CONVERSATION[:5], result("3", ""), result("9", "to no call")])] == ["2"]
     # Some models use an id again: the newest message that did is answered, its first call first.
     first, second, third = (ToolCall(id="0", name="look", arguments=text) for text in ("1", "2", "3"))
     asks = [replace(says(""), tool_calls=(first,)), replace(says(""), tool_calls=(second, third))]

@@ -27,7 +27,7 @@ class CardDeclined(Declined):
 
 
 class Wrapping(Exception):
-    """A retrying client's: its last try failed for this reason, and who knows what became of those before."""
+    """A retrying client's: its last try failed for this reason; what became of the earlier ones is unknown."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -42,10 +42,10 @@ class Wrapping(Exception):
         ConnectionRefusedError("closed"),
         socket.gaierror("no such host"),
         foreign("httpx.ConnectError")("closed"),
-        foreign("httpx.ConnectTimeout")("nobody there"),
+        foreign("httpx.ConnectTimeout")("refused"),
         foreign("httpx.UnsupportedProtocol")("ftp"),
         foreign("httpx2.ConnectError")("closed"),
-        foreign("requests.exceptions.ConnectTimeout")("nobody there"),
+        foreign("requests.exceptions.ConnectTimeout")("refused"),
         foreign("aiohttp.client_exceptions.ClientConnectorError")("closed"),
         foreign("lib.Own", foreign("httpx.ConnectError"))("closed"),
         urllib.error.URLError(ConnectionRefusedError("closed")),
@@ -108,7 +108,7 @@ def test_what_came_before_it_may_have_happened(how: str) -> None:
 
 
 def test_code_that_may_have_tried_before() -> None:
-    """A library that is not known may try again by itself, and its author's error is not ours to trust."""
+    """A library that is not known may try again by itself, so its author's error proves nothing."""
 
     def raised(module: str, file: str) -> Exception:
         names: dict[str, Any] = {"__name__": module, "__file__": file}

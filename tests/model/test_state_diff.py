@@ -23,7 +23,7 @@ def test_nothing_changed() -> None:
     assert diff(OLD, OLD) == ()
 
 
-def test_every_kind_of_change_is_said_in_one_line() -> None:
+def test_every_kind_of_change_is_one_line() -> None:
     new = AgentState(
         goal="deploy now",
         budget=Budget(max_steps=9, max_llm_tokens=10),

@@ -1,4 +1,4 @@
-"""How large a state and what changes it may be: what a door refuses, and what is shortened instead."""
+"""How large a state and a change of it may be: what is refused, and what is shortened instead."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_lease_too_short_to_keep_is_refused(lease: float) -> None:
         (TaskState.WAITING, 5, 2, True, (TaskState.WAITING, 5, 2)),
     ],
 )
-def test_a_death_condemns_only_whom_it_caught_alone(
+def test_a_death_condemns_only_a_task_that_ran_alone(
     state: TaskState,
     deaths: int,
     lone_deaths: int,

@@ -106,7 +106,7 @@ def test_the_latest_of_very_many_ticks_are_found_at_once() -> None:
         assert found == [until - timedelta(seconds=2), until - timedelta(seconds=1), until]
 
 
-def test_jitter_is_the_same_for_everybody() -> None:
+def test_jitter_is_the_same_on_every_worker() -> None:
     """Between nothing and all of it, by schedule and tick."""
     jittered = spec(every=timedelta(hours=1), jitter=timedelta(minutes=10))
     times = [NEW_YEAR + n * timedelta(hours=1) for n in range(200)]

@@ -48,7 +48,7 @@ def test_room_is_counted_in_both_units() -> None:
     assert not ContextRoom(max_bytes=9, max_tokens=2).holds(size)
 
 
-def test_less_than_nothing_is_no_room() -> None:
+def test_a_negative_room_is_refused() -> None:
     for wrong in ({"max_bytes": -1}, {"max_tokens": -1}):
         with pytest.raises(InvalidValue, match="lowest"):
             ContextRoom(**wrong)

@@ -32,7 +32,7 @@ def ask_child(work: Callable[[], Any]) -> Any:  # noqa: ANN401
     if pid == 0:
         try:
             answer = work()
-        except BaseException as error:  # noqa: BLE001 - told to the parent
+        except BaseException as error:  # noqa: BLE001 - sent to the parent
             answer = f"{type(error).__name__}: {error}"
         os.write(writing, json.dumps(answer).encode())
         os._exit(0)

@@ -12,10 +12,8 @@ import signal
 import sys
 import time
 
-from holdfast import Context, Holdfast, StoreForked, SyncContext
-from holdfast.engine.steps.transaction import SyncTransaction
+from holdfast import Context, Holdfast, StoreForked, SyncContext, SyncTransaction, Transaction
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.transaction import Transaction
 
 hold = Holdfast(sys.argv[2])
 
@@ -117,7 +115,7 @@ def killed_inside() -> None:
 
 
 def write() -> None:
-    """Write, which needs whatever a process that is gone may still hold."""
+    """Write, which needs whatever an ended process may still hold."""
     with hold.sync as h:
         h.transaction(lambda tx: tx.execute("CREATE TABLE IF NOT EXISTS own (x INTEGER PRIMARY KEY)"))
         h.transaction(lambda tx: tx.execute("INSERT INTO own VALUES (1)"))

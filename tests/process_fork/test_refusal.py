@@ -12,12 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast import Context, Handle, Holdfast, SyncContext
+from holdfast import Context, Handle, Holdfast, SyncContext, SyncTransaction, Transaction
 from holdfast.engine.api.sync.handle import SyncHandle
-from holdfast.engine.steps.transaction import SyncTransaction
 from holdfast.engine.worker.worker import Worker
 from holdfast.store.base import StateStore
-from holdfast.store.transaction import Transaction
 from tests.process_fork.child import ask_child
 
 
@@ -37,7 +35,7 @@ def refused(*uses: Callable[[], Any]) -> list[str]:
     for number, use in enumerate(uses):
         try:
             others.append(f"{number}: {use()!r}")
-        except Exception as error:  # noqa: BLE001 - which one it is, is the question
+        except Exception as error:  # noqa: BLE001 - the test reports which one it is
             text = f"{type(error).__name__}: {error}"
             if not (text.startswith("StoreForked") and "after the fork" in text and "spawn" in text):
                 others.append(f"{number}: {text}")
@@ -76,7 +74,7 @@ def _use_blocking(url: str) -> None:
                 worker.force,
                 unused.__enter__,
             )
-            # Leaving the blocks of the parent is no use of them: a child that ends by sys.exit does.
+            # Leaving the blocks of the parent is not a use of them: a child that ends by sys.exit does it.
             worker.__exit__(None, None, None)
             h.__exit__(None, None, None)
             return others + refused(lambda: h.submit("double", 3))

@@ -34,7 +34,7 @@ def test_a_file_that_the_parent_had_open_is_refused_under_any_name(tmp_path: Pat
                 assert "spawn" in answer
         assert ask_child(lambda: ask_child(lambda: tasks_in(path))).startswith("StoreForked")  # a grandchild
         assert ask_child(lambda: tasks_in(other)) == 0  # never opened
-        assert ask_child(lambda: tasks_in(other)) == 0  # closed, by somebody else
+        assert ask_child(lambda: tasks_in(other)) == 0  # closed, by another process
     assert ask_child(lambda: tasks_in(path)) == 0  # closed by the parent
 
 

@@ -1,4 +1,4 @@
-"""Tasks that carry every kind of credential, and tasks whose code raises and says what it should not."""
+"""Tasks that carry every kind of credential, and tasks whose code raises and reports what it should not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Endpoints that repeat what they were sent: the whole request, with every credential in it.
 
 The HTTP server plays a model endpoint, an API and an MCP server that refuses. ``python echo.py`` is an MCP server on
-stdio that repeats its environment and its command line, in whatever it says.
+stdio that repeats its environment and its command line in every answer.
 """
 
 from __future__ import annotations

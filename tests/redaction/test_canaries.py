@@ -42,7 +42,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def live(hold: Holdfast, host: str) -> dict[str, Handle[Any]]:
-    """Let everything happen, and people say something with a credential in it."""
+    """Let everything happen, with a credential in what people say."""
     tasks = define(hold, host)
     async with hold.worker(concurrency=30):
         handles = {name: await hold.submit(*what) for name, what in tasks.items()}
@@ -50,6 +50,10 @@ async def live(hold: Holdfast, host: str) -> dict[str, Handle[Any]]:
         for name, handle in handles.items():
             assert not leaks(_chain(await _error_of(handle.result(timeout=PATIENCE)))), name
     await hold.memory.store("a", "b", 1, source="x")
+    await hold.schedule("later", "echo", cron="0 3 1 1 *", queue="elsewhere")
+    for subject in ("queue:elsewhere", "task:elsewhere", "schedule:later"):
+        paused = await hold.pause(subject, by="me", reason=EVERY)
+        assert paused.reason
     return handles
 
 

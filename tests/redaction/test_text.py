@@ -1,4 +1,4 @@
-"""What is known is replaced, in every way it may be written; what only looks like it is left alone."""
+"""What is known is replaced, in every way it may be written; what only looks like it stays."""
 
 from __future__ import annotations
 

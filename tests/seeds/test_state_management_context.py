@@ -35,7 +35,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.scripted import ScriptedCall, call
-from tests.agent.support import finished, told
+from tests.agent.support import finished, tool_results
 from tests.engine.support import ended
 from tests.seeds.chapters import STATE_MANAGEMENT, section
 
@@ -63,7 +63,7 @@ async def test_problem_not_everything_fits_in_the_context(hold: Holdfast) -> Non
     model = ScriptedModel([call("read_log", number=1), "All is well."])
     agent = hold.register(Agent("reader", model=model, tools=[read_log]))
     task = await finished(hold, agent)
-    [excerpt] = told(model)
+    [excerpt] = tool_results(model)
     assert len(excerpt) < 10_000, "the model is shown an excerpt"
     [kept] = (await hold.state(task)).artifacts
     assert kept.bytes > 48_000
@@ -74,7 +74,7 @@ async def test_problem_not_everything_fits_in_the_context(hold: Holdfast) -> Non
     limited = Agent("limited", model=ten, tools=[read_log], budget=Budget(max_artifact_bytes_in_context=8_000))
     task = await finished(hold, hold.register(limited))
     assert len((await hold.state(task)).artifacts) == 10
-    assert sum(map(len, told(ten))) <= 8_000, "ten logs of 48 KB, and the chapter's limit for all of them"
+    assert sum(map(len, tool_results(ten))) <= 8_000, "ten logs of 48 KB, and the chapter's limit for all of them"
 
 
 @section(STATE_MANAGEMENT, "Filtering by Relevance", ours="`filter_relevant_state`, `ContextSlice`")

@@ -19,7 +19,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.scripted import call
-from tests.agent.support import finished, told
+from tests.agent.support import finished, tool_results
 from tests.engine.support import ended
 from tests.seeds.chapters import STATE_MANAGEMENT, section
 
@@ -88,7 +88,7 @@ async def test_integration_point_2_tool_execution(hold: Holdfast) -> None:
     agent = hold.register(Agent("agent", model=model, tools=[flaky]))
     await finished(hold, agent)
     assert tries == 3
-    assert told(model) == ["it answered"], "the model is not told of the tries that failed"
+    assert tool_results(model) == ["it answered"], "the model sees none of the tries that failed"
 
 
 @section(STATE_MANAGEMENT, "Mini Code Example", ours="`Agent`, `@tool`, `Budget`")

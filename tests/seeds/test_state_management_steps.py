@@ -225,7 +225,7 @@ async def test_step_2_operation_idempotency(hold: Holdfast) -> None:
     for _ in range(2):
         with pytest.raises(TaskFailed, match="no answer"):
             await hold.run(failing)  # a failed task is not run again by accident ...
-    assert await hold.run(failing, resume=True) == "done"  # ... but as soon as that is said
+    assert await hold.run(failing, resume=True) == "done"  # ... but when it is resumed
 
 
 @section(STATE_MANAGEMENT, "Step 3: Retry with Exponential Backoff", ours='`Retry(jitter="none")`')

@@ -119,7 +119,7 @@ async def cancel(scene: Scene) -> None:
 
 
 async def cancel_amid_a_write(scene: Scene) -> None:
-    """What was not written to its end is no artifact."""
+    """What was not written to its end is not an artifact."""
     begun: list[str] = []
 
     async def source() -> AsyncIterator[bytes]:

@@ -81,7 +81,7 @@ async def suspension(scene: Scene) -> None:
 
 
 async def deploy(scene: Scene) -> None:
-    """The task is submitted by old code and begun by code that labels its children otherwise."""
+    """The task is submitted by old code and begun by code that gives its children other labels."""
     url = f"sqlite:///{scene.folder}/deployed.db"
     async with Holdfast(url) as old:
 

@@ -18,7 +18,7 @@ async def offered(scene: Scene, **options: Any) -> tuple[Outside, Outside, Handl
 
 
 async def automatic_retry(scene: Scene) -> None:
-    """There is none: what its holder gives up has failed, until a person brings it back."""
+    """It has no retry: what its holder gives up has failed, until a person brings it back."""
     ada, _, handle = await offered(scene)
     lease = (await ada.take()).lease
     await ada.holding(lease).give_up("cannot")

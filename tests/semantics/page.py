@@ -46,12 +46,13 @@ A new beginning, and the end:
 """
 
 AFTER = """\
-## Next
+## Read next
 
-[Concepts](concepts.md#rounds) explains rounds and replays, and [effects](effects.md) how a doubt is resolved.
-[Forks](agent-state.md#forks) explains what a fork shares, [upgrading](upgrading.md) how to change code while tasks
-are under way, [operations](operations.md#retention) retention, and [testing](testing.md) how to prove the same of
-your own tasks.
+- [Concepts](concepts.md#rounds): rounds and replays
+- [Effects](effects.md): how a doubt is resolved
+- [Forks](agent-state.md#forks): what a fork shares
+- [Upgrading](upgrading.md): changing code while tasks are under way
+- [Testing your tasks](testing.md): how to prove the same of your own tasks
 """
 
 SAME_ROUND = ("automatic_retry", "resume", "take_over", "suspension", "deploy")
@@ -76,7 +77,7 @@ def overview(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def section(row: Row) -> str:
-    """Return all that is said about one thing."""
+    """Return the whole text about one thing."""
     lines = [f"## {row.title}", "", f"{row.about[0].upper()}{row.about[1:]}.", "", "| on | what happens |", "|---|---|"]
     lines += [f"| {name} | {row.cells[column].text} |" for column, name in COLUMNS.items()]
     return "\n".join(lines) + "\n\n"

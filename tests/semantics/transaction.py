@@ -122,7 +122,7 @@ async def deploy(scene: Scene) -> None:
 
 
 async def prune(scene: Scene) -> None:
-    """The line goes with its task; the user's rows are the user's."""
+    """The line goes with its task; the user's rows stay."""
     await scene.hold.transaction(_create)
     run = await scene.by_prune(booking())
     assert await steps_of(scene.hold, run.handle) == {}

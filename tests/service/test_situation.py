@@ -201,7 +201,7 @@ WAITING = task(TaskState.WAITING)
             [],
             id="running in many steps",
         ),
-        pytest.param(look(RUNNING, workers=[]), "running, on worker-1", "", [], id="running on a worker nobody knows"),
+        pytest.param(look(RUNNING, workers=[]), "running, on worker-1", "", [], id="running on an unknown worker"),
         pytest.param(
             look(replace(RUNNING, cancel_requested="enough")),
             "running, on vulcan (db1, pid 7); asked to stop: enough",
@@ -420,7 +420,7 @@ def settling(note: str, *, settles_in: float = 250) -> Doubt:
     return replace(DOUBT, effect=effect, decisions=(), early=(Decision.HAPPENED, Decision.ABSENT, Decision.ABANDON))
 
 
-def test_a_doubt_says_when_it_is_looked_into_by_whom_and_what_would_make_that_sooner() -> None:
+def test_a_doubt_shows_when_and_by_whom_it_is_looked_into_and_what_would_make_that_sooner() -> None:
     for note, what in (
         (f"lost; {ASKED_EARLY}: it did not happen so far", "reconcile is asked again"),
         (f"lost; {NO_RECONCILE}", "a person is asked"),
@@ -437,7 +437,7 @@ def test_a_doubt_says_when_it_is_looked_into_by_whom_and_what_would_make_that_so
         assert (advice.verb, advice.target) == ("resolve", "effect-1")
         assert advice.why == "now, if you know better: happened or abandon; absent, for when the call has settled"
     short = situation_of(look(WAITING, doubts=[settling("lost", settles_in=5)]))
-    assert "timeout=" not in short.why  # it is not worth the words
+    assert "timeout=" not in short.why  # too short a time to mention it
     assert situation_of(look(WAITING, doubts=[settling("lost", settles_in=-1)])).then == ()
 
 

@@ -1,7 +1,7 @@
 """One of many processes that claim from the same store: ``python claiming_process.py URL SEED LOG``.
 
-Says that it is ready, and begins when it is told to. Claims in batches and completes what it claims. Now and then it
-plays dead: it lets its lease run out in the middle of a batch, comes back after somebody else has taken its tasks, and
+Prints that it is ready, and begins on request. Claims in batches and completes what it claims. Now and then it
+plays dead: it lets its lease run out in the middle of a batch, comes back after another worker has taken its tasks, and
 tries to complete them all the same. Every claim and every accepted completion goes to the log, one line each.
 """
 
@@ -18,7 +18,7 @@ from holdfast.model.commit import Commit, Held, Refusal
 from holdfast.model.operations import Move
 from holdfast.model.worker import Claim, Claimed, NewWorker
 
-NAME = "crowd"
+NAME = "claimers"
 LEASE = 60.0
 """Seconds, of one that lives: no busy machine takes its tasks away from it."""
 SHORT_LEASE = 0.6
@@ -35,7 +35,7 @@ async def main(url: str, seed: int, log: Path) -> None:
         sys.stdout.flush()
         sys.stdin.readline()
         with log.open("w") as lines:
-            for _ in range(DEATHS if seed else 0):  # somebody has to be there to find out
+            for _ in range(DEATHS if seed else 0):  # another worker has to be there to notice
                 await live(store, seed, lines, batches=dice.randrange(8))
                 await play_dead(store, seed, lines)
             await live(store, seed, lines)
@@ -43,7 +43,7 @@ async def main(url: str, seed: int, log: Path) -> None:
 
 async def live(store: StateStore, seed: int, lines: TextIO, *, batches: int | None = None) -> None:
     """Work as one incarnation for so many batches, or until everything is done."""
-    worker = await store.register(NewWorker(label=f"crowd-{seed}", lease=LEASE))
+    worker = await store.register(NewWorker(label=f"claimers-{seed}", lease=LEASE))
     number = 0
     while batches is None or number < batches:
         await store.sweep()
@@ -62,7 +62,7 @@ async def live(store: StateStore, seed: int, lines: TextIO, *, batches: int | No
 
 async def play_dead(store: StateStore, seed: int, lines: TextIO) -> None:
     """Claim one batch, be silent until nothing of it is left to this incarnation, and come back."""
-    worker = await store.register(NewWorker(label=f"crowd-{seed}", lease=SHORT_LEASE))
+    worker = await store.register(NewWorker(label=f"claimers-{seed}", lease=SHORT_LEASE))
     try:
         claims = await store.claim(Claim(worker_id=worker.id, number=1, limit=BATCH, names=(NAME,)))
     except WorkerDead:  # a busy machine: too slow for its own lease

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import NewTask, TaskState, open_store
+from tests.everyday import FULL
 from tests.postgres_server import PostgresServer
 from tests.store import claiming_process
 
 PROCESSES = 8
-TASKS = 10_000
+TASKS = 10_000 if FULL else 4_000
 LONGEST = 300
-"""Seconds until the crowd is taken to hang."""
+"""Seconds until the processes are taken to hang."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -27,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/agents.db"
     server: PostgresServer = request.getfixturevalue("postgres18")
-    return server.create_database()
+    return server.create_store()
 
 
 async def test_many_workers_some_of_them_dying(url: str, tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ async def test_many_workers_some_of_them_dying(url: str, tmp_path: Path) -> None
 def let_loose(url: str, logs: Sequence[Path]) -> list[int]:
     """Have all of them begin at the same time; return their exit codes."""
     with ExitStack() as running:
-        crowd = [
+        processes = [
             running.enter_context(
                 subprocess.Popen(
                     [sys.executable, claiming_process.__file__, url, str(seed), log],
@@ -71,13 +72,13 @@ def let_loose(url: str, logs: Sequence[Path]) -> list[int]:
             )
             for seed, log in enumerate(logs)
         ]
-        for process in crowd:
+        for process in processes:
             running.callback(process.kill)
-        for process in crowd:
+        for process in processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-        for process in crowd:
+        for process in processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        return [process.wait(LONGEST) for process in crowd]
+        return [process.wait(LONGEST) for process in processes]

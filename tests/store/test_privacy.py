@@ -110,7 +110,7 @@ def test_another_user_cannot_keep_the_gate_shut(tmp_path: Path) -> None:
             above.chmod(above.stat().st_mode | stat.S_IXOTH)
     ours = file_gate(str(path))
     assert isinstance(ours, FileGate)
-    assert not _can_open_as_nobody(Path(f"{path}-gate"))
+    assert not _can_open_unprivileged(Path(f"{path}-gate"))
     ours.close()
     os.chown(path, 12345, 12345)
     planted = Path(f"{path}-gate")
@@ -123,7 +123,7 @@ def test_another_user_cannot_keep_the_gate_shut(tmp_path: Path) -> None:
         assert gate.try_enter()
 
 
-def _can_open_as_nobody(path: Path) -> bool:
+def _can_open_unprivileged(path: Path) -> bool:
     child = os.fork()
     if child == 0:
         os.setuid(65534)

@@ -27,7 +27,7 @@ def two(database_url: str) -> tuple[StateStore, StateStore]:
 
 
 async def work(store: StateStore, stop: asyncio.Event) -> list[Task]:
-    """Claim and complete whatever there is, until told to stop and nothing is left."""
+    """Claim and complete whatever there is, until asked to stop and nothing is left."""
     await store.register(NewWorker(id="w", lease=600))
     done: list[Task] = []
     number = 0
@@ -87,7 +87,7 @@ async def test_a_debounced_submission_is_never_lost(two: tuple[StateStore, State
 
 
 async def test_a_claim_runs_what_was_there_when_it_came(two: tuple[StateStore, StateStore]) -> None:
-    """One task, claimed once; whoever came later is told that the key is taken, unless the input is the same."""
+    """One task, claimed once; later submitters learn that the key is taken, unless the input is the same."""
     answers, [task], [stored] = await race(two, if_exists=IfExists.REPLACE)
     assert sum(answer.created for _, answer in answers) == 1
     assert {answer.task_id for _, answer in answers} == {task.id} == {stored.id}
@@ -99,3 +99,31 @@ async def test_a_claim_runs_what_was_there_when_it_came(two: tuple[StateStore, S
 async def test_of_many_that_ask_for_a_new_task_one_gets_it(two: tuple[StateStore, StateStore]) -> None:
     answers, _, [stored] = await race(two, if_exists=IfExists.REJECT)
     assert [value for value, answer in answers if answer.created] == [stored.user_input]
+
+
+async def test_a_debounced_submission_is_not_lost_to_a_prune(two: tuple[StateStore, StateStore]) -> None:
+    """What ran is pruned at once, with its key: the next submission finds neither, or both."""
+    submitting, working = two
+    async with submitting, working:
+        stop = asyncio.Event()
+        worker = asyncio.create_task(work(working, stop))
+        pruner = asyncio.create_task(prune_until(working, stop))
+        answers = await submit_all(submitting, debounce_max=timedelta(seconds=60))
+        stop.set()
+        done, pruned = await worker, await pruner
+        pruned += (await working.prune(timedelta(0))).tasks
+        assert pruned == len(done)
+        assert list((await submitting.find()).items) == []
+    ran = {task.id: task.user_input for task in done}
+    assert len(ran) == len(done)
+    given = {task_id: {value for value, answer in answers if answer.task_id == task_id} for task_id in ran}
+    assert set(ran) == {answer.task_id for _, answer in answers}
+    assert all(ran[task_id] in given[task_id] for task_id in ran)
+
+
+async def prune_until(store: StateStore, stop: asyncio.Event) -> int:
+    pruned = 0
+    while not stop.is_set():
+        pruned += (await store.prune(timedelta(0))).tasks
+        await asyncio.sleep(0)
+    return pruned

@@ -19,6 +19,7 @@ from holdfast import LeaseHeld, LeaseLost, ManualClock, NewTask, Task, TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, NewWorker, WorkerState
 from holdfast.store.sqlite import SqliteStore
 from tests.engine.support import until
+from tests.ready_schema import new_file
 
 RUNNING = Task(id="task", state=TaskState.RUNNING)
 
@@ -35,7 +36,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:  # type: ignore[misc]
-    async with SqliteStore(tmp_path / "agents.db", clock=clock) as opened:
+    async with SqliteStore(new_file(tmp_path / "agents.db"), clock=clock) as opened:
         await opened.save(RUNNING)
         yield opened
 

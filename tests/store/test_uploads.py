@@ -33,7 +33,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield str(tmp_path / "store.db")
         return
     server: PostgresServer = request.getfixturevalue("postgres18")
-    url = server.create_database()
+    url = server.create_store()
     yield url
     server.drop_database(url)
 
@@ -186,7 +186,7 @@ async def test_what_is_sent_again_after_a_lost_answer_changes_nothing(
     postgres18: PostgresServer, clock: ManualClock
 ) -> None:
     """Only PostgreSQL loses answers."""
-    url = postgres18.create_database()
+    url = postgres18.create_store()
     async with PostgresStore(url, clock=clock) as store:
         for _ in range(2):
             await begin(store)
@@ -198,7 +198,7 @@ async def test_what_is_sent_again_after_a_lost_answer_changes_nothing(
 
 
 async def test_a_stream_that_cannot_be_stored_is_closed(store: UploadingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, and by us: its owner may have kept no reference to it."""
+    """At once, and by the store: its owner may have kept no reference to it."""
     ended: list[str] = []
 
     class Source:

@@ -82,7 +82,7 @@ async def test_a_crash_costs_exactly_what_was_not_recorded(
 
 
 async def test_what_is_not_journaled_is_done_again() -> None:
-    """What the crashes prove is owed to the journal: without it the same crash does the same thing twice."""
+    """The journal makes the difference: without it the same crash does the same thing twice."""
     async with sandbox(hold) as box:
         box.crash("ship", when="before_effect")
         await (await hold.submit(pay_without_a_journal)).result()
@@ -199,7 +199,7 @@ async def test_nothing_a_dead_worker_still_tries_is_written() -> None:
             await box.idle()
             assert tried == ["cleaning"]
             assert [step.key for step in await app.store.steps(handle.id)] == ["first"]
-            assert (await handle.task()).state is TaskState.RUNNING  # nobody gave it back
+            assert (await handle.task()).state is TaskState.RUNNING  # it was not given back
         assert await handle.result() == "done"
     assert done == ["first", "second", "clean"]
 

@@ -1,4 +1,4 @@
-"""The ledger: it writes down what really happened, whatever happens to those who call it, and to itself."""
+"""The ledger: it records what really happened, whatever happens to its callers, and to itself."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_caller_that_is_gone_is_not_worth_a_word(tmp_path: Path, capfd: pytest
     assert capfd.readouterr() == ("", "")
 
 
-def test_half_a_call_is_none(ledger: Ledger) -> None:
+def test_an_incomplete_call_does_not_count(ledger: Ledger) -> None:
     with socket.create_connection(("127.0.0.1", ledger.port)) as caller:
         caller.sendall(b'POST /calls/pay HTTP/1.0\r\nContent-Length: 99\r\n\r\n{"name": "", "body": 0, "caller": 1}')
         caller.shutdown(socket.SHUT_WR)
@@ -269,7 +269,7 @@ def test_it_ends_with_its_block_and_with_its_starter(tmp_path: Path) -> None:
     until(lambda: not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_one_that_cannot_start_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_ledger_that_cannot_start_raises(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="did not start"), Ledger.start(tmp_path / "missing" / "calls.jsonl"):
         pass
     assert "No such file" in capfd.readouterr().err

@@ -43,7 +43,7 @@ async def test_it_is_a_fixture(box: Sandbox) -> None:
 async def test_every_test_begins_with_an_empty_store(box: Sandbox) -> None:
     assert (await box.hold.summary()).tasks == {}
     with pytest.raises(NotFound):
-        await box.trace("nobody")
+        await box.trace("unknown")
 
 
 async def test_the_application_is_as_it_was_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ async def test_the_application_is_as_it_was_afterwards(tmp_path: Path, monkeypat
             async with sandbox(hold):
                 await (await hold.submit(greet, "you")).result()
                 if failing:
-                    raise ZeroDivisionError  # noqa: TRY301 - the test stands for anybody's
+                    raise ZeroDivisionError  # noqa: TRY301 - it stands for an error of the user's code
         except ZeroDivisionError:
             pass
         assert hold.url == "sqlite:///production.db"

@@ -5,8 +5,9 @@ Each line that has to be refused carries the ignore of its error; one that is no
 
 from typing import Any, assert_type
 
-from holdfast import AgentState, Context, Handle, Holdfast, SyncContext
+from holdfast import AgentState, Context, Handle, Holdfast, SyncContext, SyncTransaction, Transaction
 from holdfast.engine.api.definition import Bound, TaskDefinition
+from holdfast.engine.api.sync.handle import SyncHandle
 from holdfast.engine.attempt.context import Child
 
 hold = Holdfast("memory://")
@@ -86,3 +87,30 @@ async def main(unknown: TaskDefinition[..., str], anything: Any) -> None:  # noq
     with hold.sync as blocking:
         assert_type(blocking.submit(deploy, "billing").result(), bool)
         blocking.submit(deploy, 3)  # type: ignore[misc]
+
+
+async def within(tx: Transaction, connection: object) -> None:
+    assert_type(await tx.submit(count, 1), Handle[int])
+    assert_type(await tx.submit(deploy, "web", 2, key="k", if_exists="replace", labels={"a": "b"}), Handle[bool])
+    assert_type(await tx.submit(deploy.bind("web", replicas=2), delay=3, debounce=None), Handle[bool])
+    assert_type(await tx.submit("by-name", 1, 2, queue="q"), Handle[Any])
+    await tx.submit(count, "wrong")  # type: ignore[misc]
+    await tx.submit(count)  # type: ignore[arg-type]
+    await tx.submit(count, 1, after="x")  # type: ignore[call-overload]
+    await tx.submit(count, 1, connection=connection)  # type: ignore[call-overload]
+    assert_type(await hold.submit(count, 1, connection=connection), Handle[int])
+    assert_type(await hold.transaction(placed), str)
+
+
+async def placed(tx: Transaction) -> str:
+    handle = await tx.submit(count, 1)
+    return handle.id
+
+
+def within_blocking(tx: SyncTransaction, connection: object) -> None:
+    assert_type(tx.submit(count, 1, at=None), SyncHandle[int])
+    assert_type(tx.submit(deploy.bind("web")), SyncHandle[bool])
+    tx.submit(count, "wrong")  # type: ignore[misc]
+    tx.submit(count, 1, plan=[])  # type: ignore[call-overload]
+    with hold.sync as h:
+        assert_type(h.submit(count, 1, connection=connection), SyncHandle[int])

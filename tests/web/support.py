@@ -14,6 +14,10 @@ from typing import Any
 import httpx2
 
 from tests.cli.project.support import PATIENCE, clean_environment, holdfast
+from tests.forked_program import ForkedProgram
+from tests.forkserver import preload
+
+preload("holdfast.cli.application", "holdfast.store.sqlite", "holdfast.mcp.server", "holdfast.web.server_process")
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 SECRET = "correct-horse-battery-staple"  # noqa: S105
@@ -21,9 +25,9 @@ OTHER = "another-horse-another-staple"
 
 
 class Served:
-    """A server that has said where it listens."""
+    """A server that has printed where it listens."""
 
-    def __init__(self, process: subprocess.Popen[str], words: Path) -> None:
+    def __init__(self, process: ForkedProgram, words: Path) -> None:
         self.process, self._words = process, words
 
     @property
@@ -90,26 +94,18 @@ def without_modules(modules: Sequence[str], folder: Path, *arguments: str) -> su
 
 @contextmanager
 def serving(
-    folder: Path, url: str, *options: str, command: tuple[str, ...] = (str(STAND_IN),), **environment: str
+    folder: Path, url: str, *options: str, program: str | Path = STAND_IN, **environment: str
 ) -> Iterator[Served]:
     """Start a server on a free port; it is gone after the block."""
     words = folder / f"serve-{time.monotonic_ns()}.txt"
     settings = clean_environment(HOLDFAST_DATABASE_URL=url, **environment)
-    with (
-        words.open("w", encoding="utf-8") as file,
-        subprocess.Popen(
-            [sys.executable, *command, "serve", "--port", "0", *options],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            text=True,
-            cwd=folder,
-            env=settings,
-        ) as process,
-    ):
+    words.touch()
+    with ForkedProgram(
+        program, "serve", "--port", "0", *options, folder=folder, stdout=words, stderr=words, environment=settings
+    ) as process:
         served = Served(process, words)
         try:
-            # What comes after its address is said in further lines; the last one is about tokens.
+            # What comes after its address is printed in further lines; the last one is about tokens.
             served.until(lambda: "MCP is at " in served.said and re.search("tokens: |Bearer ", served.said) is not None)
             yield served
         finally:

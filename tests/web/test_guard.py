@@ -1,4 +1,4 @@
-"""Who is let in, request by request; and what an answer carries."""
+"""Which requests are let in; and what an answer carries."""
 
 from __future__ import annotations
 
@@ -138,13 +138,13 @@ async def test_a_request_carries_its_caller(client: httpx2.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("size", [LARGEST_BODY, LARGEST_BODY + 1])
-@pytest.mark.parametrize("told", [True, False])
-async def test_a_body_has_a_limit(client: httpx2.AsyncClient, size: int, told: bool) -> None:
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_body_has_a_limit(client: httpx2.AsyncClient, size: int, declared: bool) -> None:
     async def parts() -> AsyncIterator[bytes]:
         yield b"x" * (size - 1)
         yield b"x"
 
-    answer = await client.post("/body", headers=bearer(SECRET), content=b"x" * size if told else parts())
+    answer = await client.post("/body", headers=bearer(SECRET), content=b"x" * size if declared else parts())
     assert answer.status_code == (200 if size == LARGEST_BODY else 413)
 
 

@@ -20,7 +20,7 @@ from tests.cli.project.support import PATIENCE
 from tests.web.support import OTHER, SECRET, Served, bearer, make_store, serving
 from tests.web.test_stopping import SECONDS
 
-COMMAND = ("-m", "holdfast")
+PROGRAM = "holdfast.__main__"
 TOKENS = {"HOLDFAST_API_TOKEN": SECRET, "HOLDFAST_API_TOKEN_EYES": f"read:{OTHER}"}
 Era = Literal["auto", "legacy"]
 
@@ -41,7 +41,7 @@ async def connected(served: Served, token: str, era: Era) -> AsyncIterator[Clien
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
 async def test_a_client_gets_what_its_token_allows(tmp_path: Path, url: str, era: Era) -> None:
-    with serving(tmp_path, url, command=COMMAND, **TOKENS) as served:
+    with serving(tmp_path, url, program=PROGRAM, **TOKENS) as served:
         async with connected(served, SECRET, era) as client:
             mine = {tool.name for tool in (await client.list_tools()).tools}
             answer = await client.call_tool("list_tasks", {})
@@ -58,7 +58,7 @@ async def test_a_client_gets_what_its_token_allows(tmp_path: Path, url: str, era
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
 async def test_a_client_is_shown_why_it_is_refused(tmp_path: Path, url: str, era: Era) -> None:
-    with serving(tmp_path, url, command=COMMAND, **TOKENS) as served:
+    with serving(tmp_path, url, program=PROGRAM, **TOKENS) as served:
         with pytest.raises(ExceptionGroup) as refused:
             async with connected(served, "x" * 32, era):
                 pass
@@ -70,7 +70,7 @@ async def test_a_client_is_shown_why_it_is_refused(tmp_path: Path, url: str, era
 
 
 async def test_calls_are_not_logged_unless_asked_for(tmp_path: Path, url: str) -> None:
-    with serving(tmp_path, url, command=COMMAND, **TOKENS) as served:
+    with serving(tmp_path, url, program=PROGRAM, **TOKENS) as served:
         async with connected(served, OTHER, "auto") as client:
             answer = await client.call_tool("submit_task", {"goal": "what the model wrote"})
             assert answer.is_error
@@ -79,7 +79,7 @@ async def test_calls_are_not_logged_unless_asked_for(tmp_path: Path, url: str) -
 
 
 async def test_a_large_body_is_the_endpoints_own_to_refuse(tmp_path: Path, url: str) -> None:
-    with serving(tmp_path, url, command=COMMAND, **TOKENS) as served:
+    with serving(tmp_path, url, program=PROGRAM, **TOKENS) as served:
         for size, refused in ((1024**2, False), (5 * 1024**2, True)):
             headers = bearer(SECRET) | {"accept": "application/json, text/event-stream"}
             headers |= {"content-type": "application/json"}
@@ -88,7 +88,7 @@ async def test_a_large_body_is_the_endpoints_own_to_refuse(tmp_path: Path, url: 
 
 
 def test_an_open_stream_of_a_session_does_not_hold_up_the_end(tmp_path: Path, url: str) -> None:
-    with serving(tmp_path, url, command=COMMAND, **TOKENS) as served, httpx2.Client(timeout=PATIENCE) as client:
+    with serving(tmp_path, url, program=PROGRAM, **TOKENS) as served, httpx2.Client(timeout=PATIENCE) as client:
         target = f"{served.url}/mcp"
         begin = {
             "protocolVersion": "2025-06-18",
@@ -109,7 +109,7 @@ def test_an_open_stream_of_a_session_does_not_hold_up_the_end(tmp_path: Path, ur
 
 
 async def test_an_open_subscription_is_closed_in_good_order(tmp_path: Path, url: str) -> None:
-    with serving(tmp_path, url, command=COMMAND, **TOKENS) as served:
+    with serving(tmp_path, url, program=PROGRAM, **TOKENS) as served:
         async with (
             asyncio.timeout(PATIENCE),
             connected(served, SECRET, "auto") as client,

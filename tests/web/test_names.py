@@ -100,7 +100,7 @@ def test_which_origins_are_let_in(origin: str, host: str, allows_origin: bool) -
 
 
 @pytest.mark.parametrize("name", ["", "*", "*.example.com", "https://example.com", "example.com:443", "a b", "a/b"])
-def test_what_is_no_name_of_a_host(name: str) -> None:
+def test_what_is_not_a_host_name(name: str) -> None:
     with pytest.raises(InvalidValue, match="without scheme, port and wildcards"):
         HostNames(LOOPBACK, [name])
 

@@ -1,4 +1,4 @@
-"""``holdfast serve`` over real HTTP: where it listens, who is let in, and that it never shows a secret."""
+"""``holdfast serve`` over real HTTP: where it listens, which callers it lets in, and that it never shows a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, url: str) -> Iterator[Served]:
-    """A server with two tokens, that says all it has to say."""
+    """A server with two tokens, and all its output."""
     folder = tmp_path_factory.mktemp("served")
     options = ("--verbose", "--allow-host", "holdfast.example.com")
     with serving(folder, url, *options, HOLDFAST_API_TOKEN=SECRET, HOLDFAST_API_TOKEN_EYES=f"read:{OTHER}") as served:

@@ -1,4 +1,4 @@
-"""The server within this process: whose signals they are, and what it does when uvicorn ends by itself."""
+"""The server within this process: which signals it handles, and what it does when uvicorn ends by itself."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ async def test_signals_stay_with_the_owner_of_the_process() -> None:
 
 async def test_it_runs_until_it_is_stopped() -> None:
     async with serving() as (server, _):
-        told = asyncio.Event()
-        running = asyncio.create_task(server.run(told))
+        stop = asyncio.Event()
+        running = asyncio.create_task(server.run(stop))
         await asyncio.sleep(0.05)
         assert not running.done()
-        told.set()
+        stop.set()
         await running
 
 

@@ -42,7 +42,7 @@ def test_a_secret_may_have_colons_and_the_line_break_of_its_file() -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"HOLDFAST_API_TOKEN": ""}, {"HOLDFAST_API_TOKEN_CI": " "}])
-def test_an_empty_variable_is_no_token(environment: dict[str, str]) -> None:
+def test_an_empty_variable_is_not_a_token(environment: dict[str, str]) -> None:
     assert not read_tokens(environment)
 
 

@@ -30,6 +30,7 @@ from holdfast.model.checkpoints import Checkpoints
 from holdfast.model.checks import check_integer, check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import DuplicateName, InvalidValue, MissingExtra
+from holdfast.model.flow_limit import check_keys
 from holdfast.model.message import ToolSpec
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import Retry
@@ -95,6 +96,7 @@ class Agent:
         max_identical_calls: int = MAX_IDENTICAL_CALLS,
         max_senseless_answers: int = MAX_SENSELESS_ANSWERS,
         inline_bytes: int = INLINE_BYTES,
+        limits: Sequence[str] = (),
     ) -> None:
         """Describe the agent.
 
@@ -104,7 +106,9 @@ class Agent:
         names the risk levels that need a person's approval, ``deciders`` who may give it, and ``approval_expires`` how
         long they have. ``checkpoint`` defines when progress is made durable. ``verify`` checks the result, and
         ``observe(tool, arguments, result, state)`` may turn a tool's result into a StatePatch. ``builtins`` are the
-        tools every agent has; name those you want, or False for none.
+        tools every agent has; name those you want, or False for none. ``limits`` are keys of limits that were set with
+        ``hold.limit``: each model call waits for a permit, without a slot. Its tokens are reserved by estimate, and
+        settled by what the endpoint reports.
         """
         self.name = check_name("agent name", name)
         self.instructions = checked_text("instructions", instructions)
@@ -127,6 +131,7 @@ class Agent:
         self.max_identical_calls = max_identical_calls
         self.max_senseless_answers = max_senseless_answers
         self.inline_bytes = inline_bytes
+        self.limits = check_keys(limits)
         self._context = (max_context_tokens, max_context_bytes)
         self._check_numbers()
         given = checked_list("tools", tools)
@@ -205,7 +210,7 @@ class Agent:
             priority=priority,
             retry=_but_no_refusals(Retry() if retry is None else check_retry(retry), self._final),
             deadline=deadline,
-            limits={str(meter): limit for meter, limit in self.budget.limits().items()},
+            budget_limits={str(meter): limit for meter, limit in self.budget.limits().items()},
             companions=[tool.agent.task_definition() for tool in self.tools.values() if isinstance(tool, SubAgent)],
             rules=self.rules,
         )

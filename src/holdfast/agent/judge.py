@@ -42,6 +42,7 @@ async def judged(agent: Agent, judge: Judge, ctx: Context, result: str) -> bool 
         retry=agent.model_retry,
         timeout=agent.model_timeout,
         max_output_tokens=agent.max_output_tokens,
+        limits=agent.limits,
     )
     await keeper.refresh()
     prompt = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -52,12 +53,14 @@ class ModelCalls:
         retry: Retry,
         timeout: float,
         max_output_tokens: int | None,
+        limits: tuple[str, ...] = (),
     ) -> None:
         """``read`` reads the arguments of a tool call, once: its result is recorded with the answer.
 
         ``max_output_tokens`` is the most an answer may have if the budget allows more.
 
-        None: the model decides; with a limited budget, LONG_ANSWER is then reserved.
+        None: the model decides; with a limited budget, LONG_ANSWER is then reserved. ``limits`` are keys of
+        limits: each try of a call needs a permit for them, which counts the tokens that the call used.
         """
         self._attempt = attempt
         self._model = model
@@ -67,6 +70,7 @@ class ModelCalls:
         self._retry = retry
         self._timeout = timeout
         self._max_output_tokens = max_output_tokens
+        self._limits = limits
 
     def is_recorded(self, key: str) -> bool:
         """Return whether the answer is in the journal: then it counts, and the model is not called."""
@@ -117,10 +121,10 @@ class ModelCalls:
     def _call(
         self, key: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], turn: int, held: _Held
     ) -> Call:
-        tries = count(1)
+        tries, need = count(1), partial(self._need, messages, tools)
 
         async def complete(effect_id: str) -> dict[str, Any]:
-            await held.take(self._need(messages, tools))
+            await held.take(need())
             most = self._max_output_tokens if held.room is None else held.room
             request = Request(messages=messages, tools=tools, max_output_tokens=most, effect_id=effect_id, turn=turn)
             stream = TextStream(self._attempt, key, next(tries))
@@ -129,19 +133,33 @@ class ModelCalls:
                 self._check(reply)
             except asyncio.CancelledError:
                 held.lost = lost_usage(request, stream)  # it may be a timeout: then another try follows
+                _count(call, held.lost)
                 raise
             except Exception:
                 # An endpoint that refused at once has sent nothing. If it failed in mid-stream, it has used tokens.
                 held.lost = lost_usage(request, stream) if stream.has_begun else Usage()
+                _count(call, held.lost)
                 await held.give_back()  # now: the next try may come much later
                 raise
+            else:
+                usage = settled_usage(request, reply, stream)
+                _count(call, usage)
             finally:
                 await stream.close()
             if reply.tool_calls:
                 await self._keeper.refresh()  # a rule that requires an approval may be new: it counts for these calls
-            return self._answer(replace(reply, usage=settled_usage(request, reply, stream))).to_data()
+            return self._answer(replace(reply, usage=usage)).to_data()
 
-        return Call(key, complete, (), self._retry, self._timeout, dict, kind=LLM)
+        async def reserve() -> None:
+            with suppress(BudgetExceeded):  # the call raises it again, as the failure of its try
+                await held.take(need())
+
+        call = Call(key, complete, (), self._retry, self._timeout, dict, kind=LLM)
+        if self._limits:
+            estimate = need()
+            call.limits, call.tokens = self._limits, estimate.input_tokens + estimate.output_tokens
+            call.prepare = reserve
+        return call
 
     def _consequences(
         self, call: Call, then: Callable[[RecordedAnswer, Call], tuple[Operation, ...]], data: dict[str, Any]
@@ -177,6 +195,12 @@ class ModelCalls:
         flag = (PRESSURE_FLAG,)
         patch = StatePatch(set_flags=flag) if is_pressed else StatePatch(clear_flags=flag)
         return self._keeper.change(patch, author=ENGINE, reason="budget", step_key=key)
+
+
+def _count(call: Call, usage: Usage) -> None:
+    """Note what a try has used, for the limits of its permit."""
+    if call.permit is not None:
+        call.permit.tokens = usage.input_tokens + usage.output_tokens
 
 
 class _Held:

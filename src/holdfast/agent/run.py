@@ -112,6 +112,7 @@ class AgentRun:
             retry=agent.model_retry,
             timeout=agent.model_timeout,
             max_output_tokens=agent.max_output_tokens,
+            limits=agent.limits,
         )
         began = await first_messages.begin(self)
         self.conversation += began.messages

@@ -18,6 +18,7 @@ from holdfast.engine.steps.call import DEFAULT_TIMEOUT, ONE_TRY, Compensation, T
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue, NotHappened
+from holdfast.model.flow_limit import check_keys
 from holdfast.model.message import ToolSpec
 from holdfast.model.retry import ErrorKind, Retry
 from holdfast.model.risk import RiskLevel
@@ -61,6 +62,7 @@ class Tool:
         absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
         compensate: Callable[..., Any] | Compensation | None = None,
         repeat: bool = False,
+        limits: Sequence[str] = (),
     ) -> None:
         """See ``tool``."""
         _check_function(function)
@@ -86,6 +88,7 @@ class Tool:
             approval=None,
         ) or Terms(effect=EffectClass(declared))
         self.effect = self.terms.effect
+        self.limits = check_keys(limits)
         usual = ONE_TRY if self.effect is EffectClass.ONCE else THREE_TRIES
         policy = usual if retry is None else check_retry(retry)
         self.retry = replace(policy, give_up_on=(*policy.give_up_on, ToolError))
@@ -179,6 +182,7 @@ def tool(
     absent_on: tuple[ErrorKind, ...] | ErrorKind = (),
     compensate: Callable[..., Any] | Compensation | None = None,
     repeat: bool = False,
+    limits: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -196,7 +200,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     attempts, or as ``retry`` defines) or when their worker dies. "once", the default for every tool that is not
     read-only, is never repeated blindly: ``reconcile(effect_id, *args)`` or a person resolves an unknown outcome.
     ``timeout`` (seconds or timedelta, five minutes by default) limits each call. ``compensate(result, *args)`` undoes
-    the call if the task fails later. ``settle``, ``absent_on`` and ``repeat`` are as for ``ctx.step``.
+    the call if the task fails later. ``settle``, ``absent_on``, ``repeat`` and ``limits`` are as for ``ctx.step``.
 
     It may return any data, or ``(data, StatePatch)`` to change the agent's state with it. Raise ToolError if nothing
     was done: the model gets the error at once. Any other error is first retried, if that is allowed; then the model

@@ -64,6 +64,7 @@ class Invocation:
             also=self._consequences,
             accept_result=self._accept_result,
             misfit=partial(tool.misfit, self._arguments),
+            limits=tool.limits,
         )
         if terms.effect is EffectClass.ONCE or terms.compensate is not None or ask is not None:
             call.terms = replace(

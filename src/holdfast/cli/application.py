@@ -17,6 +17,7 @@ from holdfast.cli.commands.doubts import doubts, resolve
 from holdfast.cli.commands.fork import fork
 from holdfast.cli.commands.history import history
 from holdfast.cli.commands.init import init
+from holdfast.cli.commands.limits.group import limits
 from holdfast.cli.commands.list import list_tasks
 from holdfast.cli.commands.mcp import mcp
 from holdfast.cli.commands.memory.group import memory
@@ -91,6 +92,7 @@ app.command("diff", rich_help_panel=LOOK)(diff)
 app.command("queues", rich_help_panel=LOOK)(queues)
 app.command("workers", rich_help_panel=LOOK)(workers)
 app.add_typer(schedules, cls=PlainGroup, rich_help_panel=LOOK)
+app.add_typer(limits, cls=PlainGroup, rich_help_panel=LOOK)
 
 app.command("resume", rich_help_panel=ACT)(resume)
 app.command("retry", rich_help_panel=ACT)(retry)
@@ -116,5 +118,10 @@ app.command("doctor", rich_help_panel=KEEP)(doctor)
 app.command("config", rich_help_panel=KEEP)(config)
 app.command("bench", rich_help_panel=KEEP)(bench)
 
-for registered in (*app.registered_commands, *memory.registered_commands, *schedules.registered_commands):
+for registered in (
+    *app.registered_commands,
+    *memory.registered_commands,
+    *schedules.registered_commands,
+    *limits.registered_commands,
+):
     registered.cls = PlainCommand

@@ -109,6 +109,16 @@ Labels: TypeAlias = Annotated[
     ),
 ]
 
+LimitKeys: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="KEY",
+        help="A key of a limit that it needs a place of, such as tenant:acme; may be repeated.",
+        show_default=False,
+    ),
+]
+
 Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=10_000, help="How many to list at most.")]
 
 AsText: TypeAlias = Annotated[

@@ -6,7 +6,8 @@ insert_row     inserts a row into a database of your own, under the effect id
 run_command    runs a command, with marks on disk
 effect         declares what a function of your own does to the world, how to find out, and how to undo it
 
-Each declares its own effect for ``ctx.step``: ``await ctx.step("write-report", create_file, path, text)``.
+What the engine does with a declared effect is in engine/effects. Each tool declares its own effect for ``ctx.step``:
+``await ctx.step("write-report", create_file, path, text)``.
 
 Modules:
 

@@ -9,7 +9,7 @@ from holdfast.mcp.excerpts import shortened, shortened_value
 from holdfast.model.agent_state import AgentState
 from holdfast.model.step import Step
 from holdfast.model.task import HANDOVER, JsonValue, Task
-from holdfast.service.forms import Form, moment, plain_input, stored, task_form
+from holdfast.service.forms import Form, limit_waited_for, moment, plain_input, stored, task_form
 from holdfast.service.outside import details_of, first_state, shown_steps, their_key
 
 _GOAL = 300
@@ -46,7 +46,10 @@ def line_of(task: Task) -> Form:
         "updated_at": moment(task.updated_at),
         "uri": uri_of(task),
     }
-    return line | {"labels": dict(task.labels)} if task.labels else line
+    more: Form = {"labels": dict(task.labels)} if task.labels else {}
+    if task.limits:
+        more |= {"limits": list(task.limits), "waits_for": limit_waited_for(task)}
+    return line | more
 
 
 def state_form(task: Task, state: AgentState | None) -> Form:

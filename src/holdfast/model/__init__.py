@@ -21,6 +21,8 @@ errors.py           Every error Holdfast raises on purpose
 excerpt.py          Excerpts: the parts that a model sees of a text that is too large for its context
 failure.py          Failure: an error as the journal keeps it, after the exception itself is gone
 flatten.py          Turn a Python value into JSON data plus tags, and back: the two halves of the typed codec
+flow_limit.py       Limits: how much all workers together may do at the same time, or in a time, under a name that they
+                    share
 glyphs.py           Characters that a reader does not see or mistakes for others, shown as escapes
 history.py          Compacting a conversation: drop the oldest messages so that the rest is still a conversation a model
                     accepts
@@ -28,6 +30,8 @@ ids.py              Identifiers: UUID version 7, so that ids made later sort lat
                     index
 json_object.py      Read JSON objects field by field; reject a missing, wrong or unknown field with the path to it
 labels.py           Labels: short names with a value, by which people find tasks again
+large_values.py     Large values: encoded and decoded in pieces, so that the caller can let other code run between two
+                    pieces
 limits.py           How large and how deep a stored value may be, and the errors for values beyond that
 line_search.py      A search for lines in a stream, with limits: grep for a model
 machine.py          The table of a state machine that a user declares: its states, the moves it allows, and its diagram
@@ -36,9 +40,10 @@ memory_document.py  Memory as one JSON document, for a backup or an import into 
 message.py          The conversation of an agent and its model, as data: messages, tool calls, replies, usage
 operations.py       Operations: what a Commit can do to its task, and what a waiting task can wait for
 patch.py            StatePatch: the only way an AgentState changes
-pause.py            Pauses: queues, tasks of a name, schedules and single tasks of which nothing new begins until they
-                    are unpaused
+pause.py            Pauses: queues, task names, limits, schedules and tasks of which nothing new begins until they are
+                    unpaused
 payload.py          Payloads: typed values inside a task's record, where people and other programs read plain JSON
+pieces.py           Pieces: long work that its caller can interrupt between two pieces
 proof.py            Which errors prove that nothing happened
 queries.py          Queries on a store: filters, pages, counts, a task with its whole journal, and the health of the
                     store
@@ -63,5 +68,5 @@ transitions.py      The life of a task: the one table of allowed moves
 utf8.py             UTF-8 that is cut, damaged or not text at all
 walltime.py         How long a task has been at work: the clock of ``max_wall_time_ms``
 words.py            The words by which facts are found
-worker.py           Workers and leases: who works on what, and until when
+worker.py           Workers and leases: who works on what, until when, and when a task that kills its workers is poison
 """

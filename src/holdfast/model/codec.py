@@ -19,6 +19,7 @@ from holdfast.model.errors import CodecError
 from holdfast.model.flatten import Flat, flatten, unflatten
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.model.restore import restore
+from holdfast.model.task import JsonValue
 
 SCHEMA: Final = 1
 UNCHECKED: Final = object()
@@ -44,15 +45,16 @@ def encode(
     """
     plain = write_plain(value, limits)
     if plain is not None:
-        data = _HEAD + plain + _TAIL
+        data = untagged(plain)
         flat = None
     else:
         flat = flatten(value, limits, name)
-        data = _write_envelope(flat)
+        data = write(envelope_of(flat))
     if len(data) > limits.max_bytes:
         limits.check_size(len(data), name)
     if flat is not None and flat.types and as_type is not UNCHECKED:
-        _check_comes_back(flat, decode(data, as_type, limits=limits, name=name), limits, name)
+        again = flatten(decode(data, as_type, limits=limits, name=name), limits, name)
+        check_same(flat, again, name)
     return data
 
 
@@ -69,22 +71,13 @@ def decode(
     plain data: a stored dict stays a dict, so that a wrong annotation cannot change a result. To make typed values
     out of data from outside, use ``restore``.
     """
-    if data.startswith(_HEAD) and data.endswith(_TAIL):
-        # The untagged form that encode writes: if the middle is one JSON value, the whole is such an envelope.
+    middle = middle_of(data)
+    if middle is not None:
         try:
-            return parse(data[len(_HEAD) : -len(_TAIL)], limits=limits, name=name)
+            return parse(middle, limits=limits, name=name)
         except CodecError:
             pass  # not the untagged form; read the whole envelope
-    envelope = parse(data, limits=limits, name=name, wrapping=1)
-    if type(envelope) is not dict or type(envelope.get("schema")) is not int or "data" not in envelope:
-        raise CodecError("is not a stored value: data or schema is missing", path=name)
-    if not 1 <= envelope["schema"] <= SCHEMA:
-        raise CodecError(
-            f"was written in schema {envelope['schema']}, this version reads up to {SCHEMA}; upgrade holdfast",
-            path=name,
-        )
-    if not envelope.keys() <= _ENVELOPE_KEYS:
-        raise CodecError(f"has unknown parts {sorted(envelope.keys() - _ENVELOPE_KEYS)}", path=name)
+    envelope = check_envelope(parse(data, limits=limits, name=name, wrapping=1), name)
     value = unflatten(envelope["data"], envelope.get("tags", {}), name)
     if envelope.get("typed") is True and as_type is not Any:
         return restore(value, as_type, name=name)
@@ -103,17 +96,45 @@ def round_trip(
     return data, decode(data, as_type, limits=limits, name=name)
 
 
-def _write_envelope(flat: Flat) -> bytes:
-    envelope: dict[str, object] = {"data": flat.data, "schema": SCHEMA}
+# The envelope: also for large_values, which does the same in pieces
+
+
+def untagged(plain: bytes) -> bytes:
+    """Return what is stored for plain data."""
+    return _HEAD + plain + _TAIL
+
+
+def middle_of(data: bytes) -> bytes | None:
+    """Return the plain data in what looks like the untagged form: it is, if the middle is one JSON value."""
+    return data[len(_HEAD) : -len(_TAIL)] if data.startswith(_HEAD) and data.endswith(_TAIL) else None
+
+
+def envelope_of(flat: Flat) -> dict[str, JsonValue]:
+    """Return what is stored for a value with tags or types."""
+    envelope: dict[str, JsonValue] = {"data": flat.data, "schema": SCHEMA}
     if flat.tags:
-        envelope["tags"] = flat.tags
+        envelope["tags"] = dict(flat.tags)
     if flat.types:
         envelope["typed"] = True
-    return write(envelope)
+    return envelope
 
 
-def _check_comes_back(flat: Flat, decoded: object, limits: Limits, name: str) -> None:
-    again = flatten(decoded, limits, name)
+def check_envelope(envelope: JsonValue, name: str) -> dict[str, Any]:
+    """Return the envelope; CodecError for what is none, or one of a later version."""
+    if type(envelope) is not dict or type(envelope.get("schema")) is not int or "data" not in envelope:
+        raise CodecError("is not a stored value: data or schema is missing", path=name)
+    if not 1 <= envelope["schema"] <= SCHEMA:
+        raise CodecError(
+            f"was written in schema {envelope['schema']}, this version reads up to {SCHEMA}; upgrade holdfast",
+            path=name,
+        )
+    if not envelope.keys() <= _ENVELOPE_KEYS:
+        raise CodecError(f"has unknown parts {sorted(envelope.keys() - _ENVELOPE_KEYS)}", path=name)
+    return envelope
+
+
+def check_same(flat: Flat, again: Flat, name: str) -> None:
+    """Raise CodecError if a value would come back as another: ``again`` is what came back."""
     for pointer, kind in flat.types.items():
         if again.types.get(pointer) != kind:
             cls = kind[0] if isinstance(kind, tuple) else kind
@@ -122,7 +143,7 @@ def _check_comes_back(flat: Flat, decoded: object, limits: Limits, name: str) ->
                 "type or pass returns=",
                 path=flat.paths[pointer],
             )
-    if again.types != flat.types or again.tags != flat.tags or not _same(flat.data, again.data):
+    if again.types != flat.types or again.tags != flat.tags or not is_same(flat.data, again.data):
         raise CodecError(
             "would come back changed by its type (a converting annotation, validator or default?); "
             "return values that match their annotations",
@@ -130,12 +151,12 @@ def _check_comes_back(flat: Flat, decoded: object, limits: Limits, name: str) ->
         )
 
 
-def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON data
+def is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON data
     """Compare JSON data exactly, except that an int may have become an equal float, if its annotation asks for one."""
     if type(one) is not type(other):
         return type(one) is int and type(other) is float and one == other
     if type(one) is dict:
-        return one.keys() == other.keys() and all(_same(member, other[key]) for key, member in one.items())
+        return one.keys() == other.keys() and all(is_same(member, other[key]) for key, member in one.items())
     if type(one) is list:
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(is_same, one, other))
     return bool(one == other) and (type(one) is not float or str(one) == str(other))

@@ -20,6 +20,7 @@ from holdfast.model.errors import (
     InvalidValue,
     LeaseHeld,
     LeaseLost,
+    NoPlace,
     NotFound,
     QueueFull,
 )
@@ -104,6 +105,8 @@ class Refusal(StrEnum):
     KEY = "key"
     FULL = "full"
     """The queue of a child has as many pending tasks as it may have."""
+    NO_PLACE = "no_place"
+    """A task that rested cannot work again yet: its queue, or one of its limits, has no place for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +131,7 @@ class Verdict:
     children: tuple[Submitted, ...] = ()
     budget: BudgetExceeded | None = None
     full: QueueFull | None = None
+    no_place: NoPlace | None = None
 
     @property
     def applied(self) -> bool:
@@ -151,7 +155,9 @@ class Verdict:
                 return LeaseHeld(self.task_id, self.owner or "unknown")
             case Refusal.ILLEGAL_MOVE:
                 return IllegalMove(self.detail)
-            case Refusal.BUDGET | Refusal.FULL if (exceeded := self.budget or self.full) is not None:
+            case Refusal.BUDGET | Refusal.FULL | Refusal.NO_PLACE if (
+                exceeded := self.budget or self.full or self.no_place
+            ) is not None:
                 return exceeded
             case _:
                 return Conflict(self.detail)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.model.ids import new_id
+from holdfast.model.remarks import redact_remark
 from holdfast.model.schedule import CatchUp, Overlap, ScheduleSpec, StoredSchedule, key_of, read_spec
 from holdfast.model.task import NewTask
 from holdfast.model.ticks import due_time, latest_ticks, next_tick
@@ -76,6 +77,7 @@ def task_of(schedule: str, spec: ScheduleSpec, now: datetime, *, key: str | None
         schedule=schedule,
         budget=spec.budget,
         labels=spec.labels,
+        limits=spec.limits,
         actor=by,
     )
 
@@ -112,7 +114,7 @@ def _spec_or_none(stored: StoredSchedule) -> ScheduleSpec | None:
 
 def paused(stored: StoredSchedule, now: datetime, *, by: str, reason: str | None) -> StoredSchedule:
     """Return the schedule paused since now."""
-    return replace(stored, paused_at=now, paused_by=by, pause_reason=reason, due_at=None)
+    return replace(stored, paused_at=now, paused_by=by, pause_reason=redact_remark(reason), due_at=None)
 
 
 def unpaused(stored: StoredSchedule, now: datetime) -> StoredSchedule:

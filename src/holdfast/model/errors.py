@@ -12,6 +12,7 @@
     │   ├── TaskExists                same idempotency key, and a new task was asked for
     │   ├── LeaseHeld                 another worker is working on the task
     │   ├── LeaseLost                 the caller's lease is over; its fence is stale
+    │   ├── NoPlace                   the task's queue, or one of its limits, has no place for it now
     │   ├── StateConflict             the AgentState was changed meanwhile; the error carries the new one
     │   └── WorkerDead                the worker was declared dead; dead is final
     ├── BudgetExceeded                the reservation does not fit into what is left
@@ -202,6 +203,22 @@ class QueueFull(HoldfastError):
             f"later, start more workers, or raise the limit: hold.queue({queue!r}, max_pending=...)"
         )
         self.queue, self.limit = queue, limit
+
+
+class NoPlace(Conflict):
+    """A task has to wait: its queue, or one of its limits, has no place for it now. Nothing changed."""
+
+    def __init__(self, task_id: str, queue: str = "", limit: int = 0, *, key: str = "") -> None:
+        """Name the task, and what has no place: its queue, with how many of whose tasks may be at work, or a limit."""
+        super().__init__(
+            f"task {task_id} has to wait: limit {key!r} has no place free, or is paused or closed; try it again "
+            f"later, or change the limit: hold.limit({key.partition(':')[0]!r}, ...)"
+            if key
+            else f"task {task_id} has to wait: queue {queue!r} allows {limit:,} of its tasks to be at work at the same "
+            f"time, and has them; try it again when one of them has ended or waits, or raise the limit: "
+            f"hold.queue({queue!r}, concurrency=...)"
+        )
+        self.task_id, self.queue, self.limit, self.key = task_id, queue, limit, key
 
 
 class CheckpointExpired(HoldfastError):

@@ -18,6 +18,7 @@ from typing import Any, Final
 from holdfast.model.canonical import write
 from holdfast.model.errors import CodecError
 from holdfast.model.limits import Limits, check_int, check_text, child_path, describe, refuse_depth
+from holdfast.model.pieces import Pieces, finish
 from holdfast.model.tags import READERS, read_tagged, write_leaf
 from holdfast.model.task import JsonValue
 
@@ -31,6 +32,8 @@ _PRINTED: Final = (
     ipaddress.IPv4Interface,
     ipaddress.IPv6Interface,
 )
+
+_TAGS_IN_A_PIECE: Final = 500
 
 
 @dataclass(slots=True)
@@ -48,11 +51,11 @@ class Flat:
 def flatten(value: object, limits: Limits, name: str) -> Flat:
     """Return ``value`` as JSON data, tags and typed places; CodecError names the first thing that cannot be stored."""
     flat = Flat(None)
-    flat.data = _Flattener(limits, name).visit(value, "", name, 0, flat)
+    flat.data = Flattener(limits, name).visit(value, "", name, 0, flat)
     return flat
 
 
-class _Flattener:
+class Flattener:
     """One walk over one value. Recursion is bounded by ``limits.max_depth``, work by ``limits.max_bytes``."""
 
     def __init__(self, limits: Limits, name: str) -> None:
@@ -61,6 +64,7 @@ class _Flattener:
         self._seen = 0
 
     def visit(self, value: Any, pointer: str, path: str, depth: int, flat: Flat) -> JsonValue:  # noqa: ANN401, PLR0911
+        """Return it as JSON data, and note its tags and typed places in ``flat``."""
         kind = type(value)
         if value is None or kind is bool:
             return value
@@ -105,7 +109,7 @@ class _Flattener:
         if pydantic is not None and isinstance(value, pydantic.BaseModel):
             flat.types[pointer] = (kind, value.__pydantic_private__)
             if isinstance(value, pydantic.RootModel):
-                self._enter(1, path, depth)
+                self.enter(1, path, depth)
                 return self.visit(value.root, pointer, path, depth + 1, flat)
             members = {name: _attribute(value, name, path) for name in kind.model_fields}
             return self._visit_dict(members | (value.model_extra or {}), pointer, path, depth, flat)
@@ -114,7 +118,7 @@ class _Flattener:
         )
 
     def _visit_items(self, value: Any, pointer: str, path: str, depth: int, flat: Flat) -> JsonValue:  # noqa: ANN401
-        self._enter(len(value), path, depth)
+        self.enter(len(value), path, depth)
         return [
             self.visit(item, f"{pointer}/{index}", f"{path}[{index}]", depth + 1, flat)
             for index, item in enumerate(value)
@@ -123,22 +127,22 @@ class _Flattener:
     def _visit_dict(self, value: dict[Any, Any], pointer: str, path: str, depth: int, flat: Flat) -> JsonValue:
         if any(type(key) is not str for key in value):
             return self._visit_map(value, pointer, path, depth, flat)
-        self._enter(len(value), path, depth)
+        self.enter(len(value), path, depth)
         data = {}
         for key, member in value.items():
             check_text(key, path)
-            data[key] = self.visit(member, f"{pointer}/{_escape(key)}", child_path(path, key), depth + 1, flat)
+            data[key] = self.visit(member, f"{pointer}/{escape(key)}", child_path(path, key), depth + 1, flat)
         return data
 
     def _visit_set(self, value: Any, pointer: str, path: str, depth: int, flat: Flat) -> JsonValue:  # noqa: ANN401
-        self._enter(len(value), path, depth)
+        self.enter(len(value), path, depth)
         items = [self._visit_apart(item, f"{path}{{{item!r:.60}}}", depth + 1) for item in value]
         items.sort(key=_order)
         return [_place(item, f"{pointer}/{index}", flat) for index, item in enumerate(items)]
 
     def _visit_map(self, value: dict[Any, Any], pointer: str, path: str, depth: int, flat: Flat) -> JsonValue:
         """Write a dict with keys that are not text as a list of pairs."""
-        self._enter(len(value), path, depth + 1)
+        self.enter(len(value), path, depth + 1)
         flat.tags[pointer] = "map"
         pairs = [
             (
@@ -159,7 +163,8 @@ class _Flattener:
         flat.data = self.visit(value, "", path, depth, flat)
         return flat
 
-    def _enter(self, members: int, path: str, depth: int) -> None:
+    def enter(self, members: int, path: str, depth: int) -> None:
+        """Note that a container is entered; CodecError if it is too deep, or if the whole is too large."""
         if depth >= self._limits.max_depth:
             refuse_depth(self._limits, path)
         # Containers that share their items can be exponentially larger than they look.
@@ -169,11 +174,18 @@ class _Flattener:
 
 def unflatten(data: JsonValue, tags: Any, name: str) -> object:  # noqa: ANN401 - tags from a store, of any shape
     """Put the tagged types back into ``data``, which is changed in place."""
+    return finish(restore_tags(data, tags, name))
+
+
+def restore_tags(data: JsonValue, tags: Any, name: str) -> Pieces[object]:  # noqa: ANN401 - tags from a store
+    """Do what unflatten does, some tags at a time."""
     if type(tags) is not dict:
         raise CodecError("has tags that are not an object", path=name)
     root = [data]
     # The innermost first: a container is converted after everything in it.
-    for pointer in sorted(tags, key=lambda text: text.count("/"), reverse=True):
+    for done, pointer in enumerate(sorted(tags, key=lambda text: text.count("/"), reverse=True), start=1):
+        if done % _TAGS_IN_A_PIECE == 0:
+            yield _TAGS_IN_A_PIECE
         tag = tags[pointer]
         if type(tag) is not str or tag not in READERS:
             raise CodecError(f"the tag {tag!r} is unknown; it was written by a newer version", path=name)
@@ -198,7 +210,8 @@ def _attribute(value: object, name: str, path: str) -> object:
         raise CodecError("the field was never set; give it a value", path=child_path(path, name)) from None
 
 
-def _escape(key: str) -> str:
+def escape(key: str) -> str:
+    """Return a key as a part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
 
 

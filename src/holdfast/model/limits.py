@@ -17,7 +17,7 @@ MAX_INT_DIGITS: Final = 4300
 _TOO_LONG: Final = 10**MAX_INT_DIGITS
 # In a Python string such a pair is two code points, but two JSON escapes would be read back as one character.
 _SPLIT_CHARACTER: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_DEEPEST = 200  # far enough from Python's recursion limit for every walker and parser involved
+DEEPEST: Final = 200  # far enough from Python's recursion limit for every walker and parser involved
 _LONGEST_KEY_SHOWN = 60
 
 
@@ -32,8 +32,8 @@ class Limits:
         """Reject limits with which nothing could be stored, or not safely."""
         if self.max_bytes < 1:
             raise InvalidValue(f"max_bytes is {self.max_bytes}; it must be at least 1")
-        if not 1 <= self.max_depth <= _DEEPEST:
-            raise InvalidValue(f"max_depth is {self.max_depth}; choose 1 to {_DEEPEST}")
+        if not 1 <= self.max_depth <= DEEPEST:
+            raise InvalidValue(f"max_depth is {self.max_depth}; choose 1 to {DEEPEST}")
 
     def check_size(self, size: int, path: str) -> None:
         """Reject a value of at least ``size`` bytes if that is too large."""

@@ -1,4 +1,4 @@
-"""Pauses: queues, tasks of a name, schedules and single tasks of which nothing new begins until they are unpaused."""
+"""Pauses: queues, task names, limits, schedules and tasks of which nothing new begins until they are unpaused."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from typing import Final
 
 from holdfast.model.checks import check_name
 from holdfast.model.errors import InvalidValue, NotFound
+from holdfast.model.flow_limit import limit_name
 
 QUEUE: Final = "queue"
 TASK: Final = "task"
 SCHEDULE: Final = "schedule"
 """A schedule keeps its pause in its own row: no pause of this kind is stored as one."""
 
-KINDS: Final = (QUEUE, TASK, SCHEDULE)
+LIMIT: Final = "limit"
+"""Of a limit with all its keys, or of one key: ``limit:tenant``, ``limit:tenant:acme``."""
+
+KINDS: Final = (QUEUE, TASK, LIMIT, SCHEDULE)
 """What a subject can begin with, before a colon and a name. A subject that begins otherwise is the id of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """One pause: of ``queue:<name>``, of all tasks of a name (``task:<name>``), of ``schedule:<name>``, or a task."""
+    """One pause: of ``queue:<name>``, ``task:<name>`` (a name), ``limit:<name>``, ``schedule:<name>``, or a task."""
 
     subject: str
     at: datetime
@@ -51,6 +55,12 @@ def pause_of(pauses: Collection[Pause], *, task_id: str, name: str, queue: str) 
     by_subject = {pause.subject: pause for pause in pauses}
     subjects = (task_id, f"{TASK}:{name}", f"{QUEUE}:{queue}")
     return next((by_subject[subject] for subject in subjects if subject in by_subject), None)
+
+
+def pause_of_limit(pauses: Collection[Pause], key: str) -> Pause | None:
+    """Return the pause of a key of a limit, or of the whole limit, if one of these is it."""
+    subjects = {f"{LIMIT}:{key}", f"{LIMIT}:{limit_name(key)}"}
+    return next((pause for pause in pauses if pause.subject in subjects), None)
 
 
 def paused_message(task_id: str, subject: str) -> str:

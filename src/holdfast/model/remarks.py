@@ -1,7 +1,7 @@
 """Remarks: redacts the texts in a Commit that explain what went wrong and why, and leaves the data of tasks alone.
 
-Every Commit passes here before the journal, so no remark contains a known credential. Arguments, results, facts and
-other data belong to the application and are never changed.
+Every Commit passes here before the journal, so no remark contains a known credential. A pause is not a Commit: its verb
+calls ``redact_remark``. Arguments, results, facts and other data belong to the application and are never changed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def redact_bytes(body: bytes) -> bytes:
     return canonical(redact_failure(parse(body)))
 
 
-def _text(value: str | None) -> str | None:
-    return None if value is None else redacted(value)
+def redact_remark(remark: str | None) -> str | None:
+    """Return a person's reason or note without credentials, if there is one."""
+    return None if remark is None else redacted(remark)
 
 
 def _changed(operation: T, **fields: Any) -> T:  # noqa: ANN401 - each field has a type of its own
@@ -77,7 +78,7 @@ def _reopened(operation: ReopenChild) -> ReopenChild:
     return _changed(
         operation,
         reason=redacted(operation.reason),
-        feedback=_text(operation.feedback),
+        feedback=redact_remark(operation.feedback),
         lines=tuple(map(_step, operation.lines)),
     )
 
@@ -87,17 +88,17 @@ def _moved(operation: Move) -> Move:
         operation,
         reason=redacted(operation.reason),
         error=redact_failure(operation.error),
-        feedback=_text(operation.feedback),
+        feedback=redact_remark(operation.feedback),
     )
 
 
 def _with_note(operation: WriteEffect) -> WriteEffect:
-    return _changed(operation, effect=_changed(operation.effect, note=_text(operation.effect.note)))
+    return _changed(operation, effect=_changed(operation.effect, note=redact_remark(operation.effect.note)))
 
 
 _REDACTIONS: Final[dict[type, Callable[[Any], Any]]] = {
     ApplyPatch: lambda op: _changed(op, reason=redacted(op.reason)),
-    Decide: lambda op: _changed(op, note=_text(op.note)),
+    Decide: lambda op: _changed(op, note=redact_remark(op.note)),
     Move: _moved,
     ReopenChild: _reopened,
     RequestCancel: lambda op: _changed(op, reason=redacted(op.reason)),

@@ -33,7 +33,7 @@ class RecordedError:
     @classmethod
     def of(cls, error: BaseException) -> RecordedError:
         """Return the part of ``error`` that a later decision needs."""
-        return cls(type_names=tuple(map(qualified_name, type(error).__mro__)), retry_after=_read_retry_after(error))
+        return cls(type_names=tuple(map(qualified_name, type(error).__mro__)), retry_after=read_retry_after(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def decide(
         allowed = f"of {most} failed" if attempt <= most else "failed"
         return GiveUp(f"attempt {attempt} {allowed}")
     delay = policy.backoff(attempt, random)
-    asked = error.retry_after if isinstance(error, RecordedError) else _read_retry_after(error)
+    asked = error.retry_after if isinstance(error, RecordedError) else read_retry_after(error)
     if asked is not None:
         if asked > policy.max_retry_after:
             return GiveUp(f"asked to retry after {asked:g} s, more than max_retry_after ({policy.max_retry_after:g} s)")
@@ -170,7 +170,8 @@ def matches(error: BaseException | RecordedError, kinds: tuple[ErrorKind, ...]) 
     return any((kind if isinstance(kind, str) else qualified_name(kind)) in names for kind in kinds)
 
 
-def _read_retry_after(error: BaseException) -> float | None:
+def read_retry_after(error: BaseException) -> float | None:
+    """Return the seconds after which the error asks to try again; None if it does not."""
     asked = getattr(error, "retry_after", None)
     if isinstance(asked, timedelta):
         asked = asked.total_seconds()

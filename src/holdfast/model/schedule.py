@@ -66,6 +66,8 @@ class ScheduleSpec:
     """Counted from the submission of each task."""
     budget: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    limits: tuple[str, ...] = ()
+    """Keys of limits of which each task needs a permit."""
 
     def has_same_times(self, other: ScheduleSpec) -> bool:
         """Return whether both have the same ticks, for the same anchor."""
@@ -77,12 +79,18 @@ class ScheduleSpec:
         written = {
             name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in values.items()
         }
-        return written | {
-            "overlap": str(self.overlap),
-            "catch_up": str(self.catch_up),
-            "budget": dict(self.budget),
-            "labels": dict(self.labels),
-        }
+        # Without limits it is what earlier versions write: they refuse only what they would not obey.
+        del written["limits"]
+        return (
+            written
+            | ({"limits": list(self.limits)} if self.limits else {})
+            | {
+                "overlap": str(self.overlap),
+                "catch_up": str(self.catch_up),
+                "budget": dict(self.budget),
+                "labels": dict(self.labels),
+            }
+        )
 
 
 _NAMES = frozenset(one.name for one in fields(ScheduleSpec))
@@ -97,7 +105,13 @@ def read_spec(stored: JsonValue) -> ScheduleSpec:
     try:
         times = {name: timedelta(seconds=stored[name]) for name in _TIMES if stored.get(name) is not None}
         return ScheduleSpec(
-            **{**stored, **times, "overlap": Overlap(stored["overlap"]), "catch_up": CatchUp(stored["catch_up"])}
+            **{
+                **stored,
+                **times,
+                "limits": tuple(stored.get("limits", ())),
+                "overlap": Overlap(stored["overlap"]),
+                "catch_up": CatchUp(stored["catch_up"]),
+            }
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidValue(f"the stored schedule cannot be read ({error}); make it again with hold.schedule") from error

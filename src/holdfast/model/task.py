@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from holdfast.model.checks import check_amounts, check_integer, check_member, check_moment, check_name, check_text
 from holdfast.model.errors import Conflict, InvalidValue
+from holdfast.model.flow_limit import check_keys
 from holdfast.model.ids import new_id
 from holdfast.model.labels import check_labels
 from holdfast.model.transitions import TaskState
@@ -102,6 +103,10 @@ class Task:
     """It only waits, although it keeps its worker: it has no slot there, and a death of that worker does not count."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Names with values, by which it is found again. Its children have them, too."""
+    limits: tuple[str, ...] = ()
+    """The keys of limits of which it needs a permit while it has a slot, sorted."""
+    waits_for: str | None = None
+    """The key in whose line it waits, or waited last. None: it has no limits, or has never waited."""
 
 
 class IfExists(StrEnum):
@@ -174,6 +179,8 @@ class NewTask:
     result: JsonValue = None
     error: JsonValue = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    limits: tuple[str, ...] = ()
+    """Keys of limits: ``openai``, ``tenant:acme``. Sorted here, each once."""
     if_exists: IfExists = IfExists.RETURN
     debounce_max: timedelta | None = None
     """It is debounced: it replaces a task with its key that was never claimed, and begins no later than this after that
@@ -198,6 +205,8 @@ class NewTask:
         check_text("parent id", self.parent_id)
         if self.labels:
             check_labels(self.labels)
+        if self.limits:
+            object.__setattr__(self, "limits", check_keys(self.limits))
         if self.if_exists is not IfExists.RETURN or self.debounce_max is not None:
             self._check_meeting()
 

@@ -38,7 +38,7 @@ class TextSize:
 
 @dataclass(frozen=True, slots=True)
 class ContextRoom:
-    """How much room there is; None is no limit."""
+    """How much room there is; None means no limit."""
 
     max_bytes: int | None = None
     max_tokens: int | None = None

@@ -2,7 +2,8 @@
 
 The engine, both SQL schemas (a test compares their CHECK constraints with it) and the diagram in the docs
 are driven by ``MOVES``, and by ``MOVES_BY_PARENT`` for the one move that only a parent makes. Only these tables decide
-whether a task may go from one state to another.
+whether a task may go from one state to another: ``judge`` in model/commit.py asks them for every Commit, and on
+PostgreSQL the function ``judge`` asks their copy, ``is_legal_move``.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Transition:
 def is_take_over(before: Sequence[Transition], state: TaskState, *, deaths: int) -> bool:
     """Say whether a claim is a take-over: of a task in this state, with which so many workers died, after these moves.
 
-    In review a death is no move. It is one that was counted beyond those among the moves.
+    In review a death is not a move. It is one that was counted beyond those among the moves.
     """
     if state is not TaskState.REVIEW:
         return bool(before) and before[-1].is_taken_back

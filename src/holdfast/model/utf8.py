@@ -19,7 +19,7 @@ def decode(data: bytes) -> str:
 
 
 def decode_anything(data: bytes) -> str:
-    """Return ``data`` as text that is no larger, with a question mark for each part that is not valid UTF-8."""
+    """Return ``data`` as text, not longer, with a question mark for each part that is not valid UTF-8."""
     return data.decode("utf-8", "replace").replace(_STRANGE, "?").replace("\0", "?")
 
 

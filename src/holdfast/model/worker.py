@@ -1,4 +1,4 @@
-"""Workers and leases: who works on what, and until when."""
+"""Workers and leases: who works on what, until when, and when a task that kills its workers is poison."""
 
 from __future__ import annotations
 
@@ -159,6 +159,8 @@ class Swept:
     """Tasks whose deadline passed while no worker held them."""
     expired: tuple[str, ...] = ()
     """Approvals that were not decided in time."""
+    pruned: int = 0
+    """Ended tasks deleted, because their queue keeps them no longer."""
     more: bool = False
     """The batch was full: sweep again."""
     next_due: datetime | None = None

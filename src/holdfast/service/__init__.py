@@ -11,6 +11,7 @@ changes.py      Looking again whenever something changed: hints from the store, 
 decisions.py    What people are asked: the kinds of requests, and what each decision about an effect in doubt means
 forms.py        The JSON of every record, as ``--json`` prints it and as other front ends send it
 identify.py     Ids as people type them: whole, or a few characters of the beginning or the end
+limits.py       Limits, as far as a task waits for one: which of its keys, and why that has no place
 local_run.py    Run one task in this process, and the children it waits for: there may be no other worker to run them
 locator.py      Find the application's Holdfast object: ``my_module:hold``, or ``my_module`` where it has only one
 next_events.py  What happens to a task by itself, and when: the next try of a step, the next look at a call in doubt

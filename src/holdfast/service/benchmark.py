@@ -27,7 +27,7 @@ from holdfast.model.task import JsonValue
 from holdfast.model.transitions import OPEN
 from holdfast.settings import is_postgres
 from holdfast.store.rawspeed import postgres_commits, sqlite_commits
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import StoreTransaction
 
 RawCommits: TypeAlias = Callable[[float], Awaitable[float]]
 """Commits one row after the other for so many seconds; returns how many a second."""
@@ -131,7 +131,7 @@ async def _drop(hold: Holdfast, schema: str) -> None:
         raise StoreError(f"the schema of this measurement could not be dropped ({error}); psql -c '{drop}'") from error
 
 
-async def _execute(transaction: Transaction, statement: str) -> None:
+async def _execute(transaction: StoreTransaction, statement: str) -> None:
     await transaction.execute(statement)
 
 

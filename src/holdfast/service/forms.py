@@ -16,7 +16,8 @@ from holdfast.model.budget import Ledger, Meter, from_micros
 from holdfast.model.canonical import parse
 from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect
-from holdfast.model.pause import Pause, pause_of
+from holdfast.model.flow_limit import Limit, LimitUse
+from holdfast.model.pause import Pause, pause_of, pause_of_limit
 from holdfast.model.payload import plain
 from holdfast.model.queries import Pruned, QueueCounts
 from holdfast.model.queue_settings import QueueSettings
@@ -24,7 +25,7 @@ from holdfast.model.records import ArtifactLink, Event, MemoryFact
 from holdfast.model.schedule import Schedule
 from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, Task
-from holdfast.model.transitions import Transition
+from holdfast.model.transitions import TaskState, Transition
 from holdfast.model.worker import Worker
 
 Form = dict[str, JsonValue]
@@ -41,6 +42,8 @@ def task_form(task: Task) -> Form:
         "priority": task.priority,
         "key": task.key,
         "labels": dict(task.labels),
+        "limits": list(task.limits),
+        "waits_for": limit_waited_for(task),
         "user_input": plain_input(task.user_input),
         "result": plain(task.result),
         "error": task.error,
@@ -189,7 +192,15 @@ def pause_of_task(task: Task, pauses: Collection[Pause]) -> Form | None:
 
 def queue_settings_form(settings: QueueSettings) -> Form:
     """Return the settings of a queue, and how full it is."""
-    return {"name": settings.name, "max_pending": settings.max_pending, "pending": settings.pending}
+    return {
+        "name": settings.name,
+        "max_pending": settings.max_pending,
+        "pending": settings.pending,
+        "concurrency": settings.concurrency,
+        "working": settings.working,
+        "retention": settings.retention
+        and {state: kept_for.total_seconds() for state, kept_for in settings.retention.items()},
+    }
 
 
 def queue_form(queue: QueueCounts) -> Form:
@@ -202,6 +213,39 @@ def queue_form(queue: QueueCounts) -> Form:
         "waiting": queue.waiting,
         "review": queue.review,
         "oldest_ready_at": moment(queue.oldest_ready_at),
+    }
+
+
+def limit_waited_for(task: Task) -> str | None:
+    """Return the key of a limit in whose line a pending task stands; None if it waits for none."""
+    return task.waits_for if task.state is TaskState.PENDING else None
+
+
+def limit_form(limit: Limit) -> Form:
+    """Return a limit; its time is in seconds."""
+    return {
+        "name": limit.name,
+        "concurrency": limit.concurrency,
+        "rate": limit.rate,
+        "tokens": limit.tokens,
+        "per": None if limit.per is None else limit.per.total_seconds(),
+        "burst": limit.burst,
+        "each": limit.each,
+    }
+
+
+def limit_use_form(use: LimitUse, pauses: Collection[Pause]) -> Form:
+    """Return how a key of a limit stands, with the pause that holds it."""
+    pause = pause_of_limit(pauses, use.key)
+    return {
+        "key": use.key,
+        "limit": limit_form(use.limit),
+        "taken": use.taken,
+        "waiting": use.waiting,
+        "calls": use.calls,
+        "tokens": use.tokens,
+        "closed_until": moment(use.closed_until),
+        "paused": None if pause is None else pause_form(pause),
     }
 
 

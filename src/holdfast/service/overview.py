@@ -26,6 +26,7 @@ from holdfast.model.task import JsonValue, Task
 from holdfast.model.transitions import OPEN, TaskState, Transition
 from holdfast.model.worker import Worker
 from holdfast.service import forms
+from holdfast.service.limits import keys_waited_for, read_uses
 from holdfast.service.situation import Situation, SituationEvidence, situation_of
 
 _LAST_EVENTS = 20
@@ -134,7 +135,8 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
     approvals, doubts = await hold.approvals(task_id), await hold.doubts(task_id)
     reports, earlier = await last_reports(hold, task_id)
     messages, last_message = await _last_events(hold, inbox(task_id))
-    pause = pause_of(await store.pauses(), task_id=task.id, name=task.name, queue=task.queue)
+    pauses = await store.pauses()
+    pause = pause_of(pauses, task_id=task.id, name=task.name, queue=task.queue)
     evidence = SituationEvidence(
         task=task,
         steps=steps,
@@ -144,6 +146,8 @@ async def read_overview(hold: Holdfast, task_id: str) -> Overview:
         workers=workers,
         at=at,
         pause=pause,
+        pauses=pauses,
+        uses=await read_uses(hold, keys_waited_for(task, steps)),
         is_gone=task.owner is not None and hold.services.is_gone(task.owner, workers),
     )
     return Overview(

@@ -14,6 +14,7 @@ from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.artifacts import Artifacts
 from holdfast.engine.manage.decide import as_they_stand
 from holdfast.engine.manage.fork.ancestry import Origin
+from holdfast.engine.manage.limits import set_limit
 from holdfast.engine.manage.memory import HalfLife, Memory
 from holdfast.engine.manage.state import AppliedPatch
 from holdfast.engine.schedules.manage import read_schedule
@@ -24,9 +25,10 @@ from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
+from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.pause import Pause, kind_of
 from holdfast.model.queries import Noun, Page, Pruned, QueueCounts, TaskFilter
-from holdfast.model.queue_settings import Keep, QueueSettings
+from holdfast.model.queue_settings import QueueChange, QueueSettings
 from holdfast.model.records import ArtifactLink, Checkpoint, Event, MemoryFact
 from holdfast.model.schedule import Schedule
 from holdfast.model.state_diff import Change
@@ -340,7 +342,7 @@ class Service:
 
     async def workers(self, *, dead: bool = False) -> WorkerList:
         """Return the workers and what they hold, with ``dead`` also those that are gone and still kept."""
-        return await read_workers(self._hold.store, dead=dead)
+        return await read_workers(self._hold.store, dead=dead, with_limits=True)
 
     async def queues(self) -> list[QueueCounts]:
         """Return what every queue holds."""
@@ -350,13 +352,21 @@ class Service:
         """Return the settings of the queues that have any."""
         return await self._hold.queues()
 
-    async def set_queue(self, name: str, *, max_pending: int | Keep | None) -> QueueSettings:
+    async def set_queue(self, name: str, change: QueueChange) -> QueueSettings:
         """Change settings of a queue."""
-        return await self._hold.queue(name, max_pending=max_pending)
+        return await self._hold.queue(name, **change.asked())
 
     async def pauses(self) -> list[Pause]:
         """Return what is paused."""
         return await self._hold.pauses()
+
+    async def limits(self, name: str | None = None) -> list[LimitUse]:
+        """Return how the keys of one limit, or of all, stand."""
+        return await self._hold.limits(name)
+
+    async def set_limit(self, limit: Limit) -> Limit:
+        """Set a limit, as a whole."""
+        return await set_limit(self._hold.store, limit)
 
     async def schedules(self) -> list[Schedule]:
         """Return all schedules, by name."""
@@ -440,7 +450,7 @@ class Service:
         return given if kind_of(given) is not None else await self.task_id(given)
 
     async def pause(self, given: str, *, by: str, reason: str | None = None) -> Pause:
-        """Let nothing new begin: of a queue, of the tasks of a name, or of one task."""
+        """Let nothing new begin: of a queue, of the tasks of a name, with a limit, or of one task."""
         return await self._hold.pause(await self.subject(given), by=by, reason=reason)
 
     async def unpause(self, given: str, *, by: str) -> tuple[str, bool]:

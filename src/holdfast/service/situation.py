@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.engine.attempt.journal import RESERVED
+from holdfast.engine.attempt.journal import LIMIT, RESERVED
+from holdfast.engine.attempt.limit_line import limits_in
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.failure import Failure
+from holdfast.model.flow_limit import LimitUse
 from holdfast.model.pause import Pause
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
+from holdfast.service.limits import about_use
 from holdfast.service.next_events import Upcoming, about_try, is_retried, last_error, next_look, next_try, why_in_doubt
 
 SLEEP = "sleep"
@@ -66,6 +69,10 @@ class SituationEvidence:
     at: datetime
     pause: Pause | None = None
     """What keeps it from being claimed."""
+    uses: Sequence[LimitUse] = ()
+    """How the keys of limits stand that it waits for."""
+    pauses: Sequence[Pause] = ()
+    """Everything that is paused."""
     is_gone: bool = False
     """The process of the worker that holds it is proven to be over."""
 
@@ -151,10 +158,13 @@ def _not_begun(seen: SituationEvidence) -> Situation:
             why=f"no live worker takes {task.name!r} tasks from this queue",
             next=(Advice("worker", "", "start one, with the module that defines the task"),),
         )
-    if task.deaths >= ALONE_AFTER:
+    why = "workers are busy with others, or about to claim it"
+    opening: tuple[Upcoming, ...] = ()
+    if task.waits_for is not None:
+        why, opening = about_limits([task.waits_for], seen)
+    elif task.deaths >= ALONE_AFTER:
         why = f"{task.deaths} workers died with it, so one makes room to run it with as few others as it can"
-        return Situation(now=f"pending in queue {task.queue!r}", why=why)
-    return Situation(now=f"pending in queue {task.queue!r}", why="workers are busy with others, or about to claim it")
+    return Situation(now=f"pending in queue {task.queue!r}", why=why, then=opening)
 
 
 def _worked_on(seen: SituationEvidence) -> Situation:
@@ -245,6 +255,10 @@ def _waiting(seen: SituationEvidence) -> Situation:
             case kind if kind == SLEEP and step.retry_at is not None:
                 reasons.append(f"it sleeps until {_clock(step.retry_at)}")
                 then.append(Upcoming("it goes on", step.retry_at))
+            case kind if kind == LIMIT:
+                why, opening = about_limits(limits_in(step), seen)
+                reasons.append(why)
+                then += opening
             case "event":
                 reasons.append(f"it waits for the event {step.key.removeprefix('event:')!r}")
             case _ if is_retried(step):
@@ -260,6 +274,18 @@ def _waiting(seen: SituationEvidence) -> Situation:
         then=tuple(sorted(dict.fromkeys(then), key=lambda one: one.at)),
         next=tuple(advice),
     )
+
+
+def about_limits(keys: Sequence[str], seen: SituationEvidence) -> tuple[str, tuple[Upcoming, ...]]:
+    """Return why a task or step that needs these keys of limits cannot begin, and what changes that by itself."""
+    reasons: list[str] = []
+    then: list[Upcoming] = []
+    for key in keys:
+        use = next((one for one in seen.uses if one.key == key), None)
+        why, opens_at = about_use(key, use, seen.pauses, seen.at)
+        reasons.append(f"it waits for limit {key}{why and f': {why}'}")
+        then += [] if opens_at is None else [Upcoming(f"limit {key} opens", opens_at)]
+    return "; ".join(reasons), tuple(then)
 
 
 def _failed(seen: SituationEvidence) -> Situation:

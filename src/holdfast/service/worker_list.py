@@ -10,6 +10,7 @@ from holdfast.model.queries import TaskFilter
 from holdfast.model.task import JsonValue
 from holdfast.model.worker import Worker, WorkerState
 from holdfast.service import forms
+from holdfast.service.limits import limits_of_resting
 from holdfast.service.situation import is_silent
 from holdfast.store.base import StateStore
 
@@ -23,6 +24,8 @@ class ListedWorker:
     """How many tasks it holds."""
     resting: int = 0
     """How many of them only wait, and have no slot."""
+    waits_for: Mapping[str, int] = field(default_factory=dict)
+    """For which keys of limits the first of these wait, and how many. Empty where that was not looked at."""
     holders: Mapping[str, int] = field(default_factory=dict)
     """Which tasks have the slots of a full worker: how many of each name."""
     is_silent: bool
@@ -35,6 +38,7 @@ class ListedWorker:
         return forms.worker_form(self.worker) | {
             "held": self.held,
             "resting": self.resting,
+            "waits_for": dict(self.waits_for),
             "holders": dict(self.holders),
             "silent": self.is_silent,
         }
@@ -52,11 +56,17 @@ class WorkerList:
 
 
 async def read_workers(
-    store: StateStore, *, dead: bool = False, queue: str | None = None, most: int | None = None
+    store: StateStore,
+    *,
+    dead: bool = False,
+    queue: str | None = None,
+    most: int | None = None,
+    with_limits: bool = False,
 ) -> WorkerList:
     """Look at the workers: those of one queue, or all; with ``dead`` also those that are gone and still kept.
 
     What each of them holds is counted by one query per worker. A caller that looks often limits it with ``most``.
+    ``with_limits`` also reads for which limits their resting tasks wait.
     """
     at = await store.now()
     workers = [
@@ -65,7 +75,7 @@ async def read_workers(
         if (dead or worker.state is not WorkerState.DEAD) and (queue is None or _takes_from(worker, queue))
     ]
     workers.sort(key=lambda one: (not is_silent(one, at), one.state is WorkerState.DEAD, one.started_at))
-    members = [await _look_at(store, worker, at) for worker in workers[:most]]
+    members = [await _look_at(store, worker, at, with_limits=with_limits) for worker in workers[:most]]
     return WorkerList(at=at, members=members, unseen=len(workers) - len(members))
 
 
@@ -74,7 +84,7 @@ def _takes_from(worker: Worker, queue: str) -> bool:
     return queues is None or queue in queues
 
 
-async def _look_at(store: StateStore, worker: Worker, at: datetime) -> ListedWorker:
+async def _look_at(store: StateStore, worker: Worker, at: datetime, *, with_limits: bool) -> ListedWorker:
     held = await _count(store, TaskFilter(owner=worker.id))
     resting = await _count(store, TaskFilter(owner=worker.id, resting=True)) if held else 0
     holders: dict[str, int] = {}
@@ -87,6 +97,7 @@ async def _look_at(store: StateStore, worker: Worker, at: datetime) -> ListedWor
         worker=worker,
         held=held,
         resting=resting,
+        waits_for=await limits_of_resting(store, worker.id) if resting and with_limits else {},
         holders=holders,
         is_silent=is_silent(worker, at),
         lease_left=left,

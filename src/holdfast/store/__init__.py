@@ -13,11 +13,11 @@ checks.py          What is refused at a store's door, before anything is written
 clock.py           The machine's own time: the clock a store goes by unless it is given another
 cursor.py          The place in a listing where the next page begins: opaque to callers, the same in every store
 facts.py           What the stores share about facts: what is refused at the door, and in which words
-flow_verbs.py      Verbs about the flow of all work: what is paused, and the settings of queues
+flow_verbs.py      Verbs about the flow of all work: what is paused, the settings of queues, and limits
 handles.py         File handles: a process, or a machine, that has none left has a passing trouble, and its store has
                    none at all
 hints.py           Hints inside one process: the listeners, and the hints that each has not received yet
-idparts.py         Ids by a few of their characters: where each kind of id stands, and what is no part of one
+idparts.py         Ids by a few of their characters: where each kind of id stands, and which characters none has
 keep_verbs.py      What lives outside one task: artifacts, memory, evidence; how old things go; and what is refused at
                    the door
 memory.py          MemoryStore: the contract for tests and experiments; everything is gone with the process
@@ -35,7 +35,7 @@ schedule_verbs.py  Schedules in a store: rows that change only as they were seen
 simple.py          The simple interface: save, get, list_by_state, execute_step
 sqlfiles.py        SQL that lives in .sql files: named queries, and numbered migrations with checksums
 task_store.py      TaskStore: the smallest store there is
-transaction.py     Transaction: one's own SQL, in the same database transaction as what Holdfast writes
+transaction.py     StoreTransaction: one's own SQL, and new tasks, in one database transaction
 upload.py          Storing a stream: piece by piece under the name of an upload, which becomes an artifact when the last
                    piece is there
 url.py             A URL opens any store

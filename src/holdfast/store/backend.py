@@ -18,10 +18,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
+from holdfast.model.errors import InvalidValue
+from holdfast.model.flow_limit import Limit, LimitUse, PermitAnswer, PermitRequest, PermitReturn
 from holdfast.model.memory import Subject
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
-from holdfast.model.queue_settings import Keep, QueueSettings
+from holdfast.model.queue_settings import QueueChange, QueueSettings
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.schedule import StoredSchedule
 from holdfast.model.step import Step
@@ -47,6 +49,16 @@ class Listener(Protocol):
 
         A hint may come for nothing and, where a connection was lost, may be missing: poll as well.
         """
+
+
+class UserSubmission(Protocol):
+    """Tasks on their way into an open transaction of the caller's, who commits it or rolls it back."""
+
+    async def write(self) -> list[Submitted]:
+        """Store the tasks, with a connection that does not block."""
+
+    def write_blocking(self) -> list[Submitted]:
+        """Store the tasks in this thread, with a connection that blocks."""
 
 
 class Backend(Uploads):
@@ -76,6 +88,14 @@ class Backend(Uploads):
 
     @abstractmethod
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]: ...
+
+    async def submission_on(self, connection: object, tasks: Sequence[NewTask]) -> UserSubmission:
+        del connection, tasks
+        raise InvalidValue(
+            "connection= is for stores in PostgreSQL; in SQLite, no second connection may be open on the file in this "
+            "process. Write your rows and submit the task in one transaction of Holdfast's: hold.transaction(work), "
+            "with tx.execute and tx.submit"
+        )
 
     @abstractmethod
     async def register(self, worker: NewWorker) -> Worker: ...
@@ -123,10 +143,28 @@ class Backend(Uploads):
     async def pauses(self) -> list[Pause]: ...
 
     @abstractmethod
-    async def set_queue(self, name: str, max_pending: int | Keep | None) -> QueueSettings: ...
+    async def set_queue(self, name: str, change: QueueChange) -> QueueSettings: ...
 
     @abstractmethod
     async def queue_settings(self) -> list[QueueSettings]: ...
+
+    @abstractmethod
+    async def set_limit(self, limit: Limit) -> Limit: ...
+
+    @abstractmethod
+    async def limits(self) -> list[Limit]: ...
+
+    @abstractmethod
+    async def limit_uses(self, name: str | None, limit: int) -> list[LimitUse]: ...
+
+    @abstractmethod
+    async def take_permits(self, requests: Sequence[PermitRequest]) -> list[PermitAnswer]: ...
+
+    @abstractmethod
+    async def return_permits(self, returned: Sequence[PermitReturn]) -> None: ...
+
+    @abstractmethod
+    async def close_limit(self, keys: Sequence[str], until: datetime) -> None: ...
 
     @abstractmethod
     async def transact(self, work: Work[T], timeout: float) -> tuple[T, Verdict | None]: ...

@@ -1,6 +1,7 @@
 """The contract every store keeps: a few domain verbs, in five groups.
 
-Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact
+Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact,
+         submission_on
 Flow     pause, unpause, pauses, set_queue, queue_settings
 Reads    get, find, count, summary, queues, queued, ids, history, steps, effects, ... : nothing here changes anything
 Times    put_schedule, delete_schedule, schedule, schedules, due_schedules: what is submitted again and again
@@ -13,7 +14,7 @@ Rules that hold for every verb of every store:
   long batch of Commits may be several transactions; each Commit is whole.)
 * ``StoreUnavailable`` from a writing verb means *unknown*: the write may have happened. Every writing verb is safe to
   send again: submissions by id or key, claims by number, Commits by sequence or request, events by key. (Not so
-  ``transact``, which runs SQL of the user; see there.)
+  ``transact`` and ``submission_on``, which share a transaction with SQL of the user; see there.)
 * Time is the store's: the database's clock on PostgreSQL, the machine's elsewhere. Tests pass a ManualClock.
 * Fences are checked under the row's lock: a worker that slept through its lease can change nothing.
 
@@ -114,6 +115,8 @@ class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, ScheduleVerbs, KeepVerbs, Task
         Returns the result of the work and the verdict on its Commit, which has to be a worker's. A Commit that is
         refused undoes the work as well, and so does whatever the work raises. A number that was applied before is
         refused as out of order: the SQL that came with it was other SQL.
+
+        What the work submits (``tx.submit``) is part of it, and can be claimed after the COMMIT.
 
         The transaction is open as long as the work takes, and on SQLite no other process can write meanwhile. After
         ``timeout`` seconds it is rolled back and DeadlineExceeded is raised. A cancelled caller leaves nothing open.

@@ -101,7 +101,7 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
         case OpenApproval(approval) if approval.task_id != commit.task_id:
             raise InvalidValue(f"approval {approval.id} is of task {approval.task_id}, not {commit.task_id}")
         case Decide(state=state) if state not in DECISIONS:
-            raise InvalidValue(f"{state} is no decision; choose one of {', '.join(sorted(DECISIONS))}")
+            raise InvalidValue(f"{state} is not a decision; choose one of {', '.join(sorted(DECISIONS))}")
         case OpenApproval(approval) if approval.state is not ApprovalState.OPEN or approval.decided_by is not None:
             raise InvalidValue(
                 f"approval {approval.id} is {approval.state} before a person was asked; open it undecided"
@@ -156,7 +156,7 @@ def _check_operation(commit: Commit, op: Operation) -> None:  # noqa: C901, PLR0
             check_payload("result", result)
             check_payload("error", error)
         case _ if not isinstance(op, Operation):
-            raise InvalidValue(f"{op!r} is no operation; wrap it, as a StatePatch in ApplyPatch")
+            raise InvalidValue(f"{op!r} is not an operation; wrap it, as a StatePatch in ApplyPatch")
 
 
 def _check_move(task_id: str, move: Move) -> None:
@@ -234,7 +234,7 @@ def check_claim(claim: Claim) -> None:
 
 
 def check_key_form(key_form: int) -> None:
-    """Refuse what is no form of keys."""
+    """Refuse an unknown form of keys."""
     check_integer("the form of keys", key_form, lowest=1, highest=HIGHEST)
 
 
@@ -267,7 +267,7 @@ def check_sought(what: str, value: str | None, *, optional: bool = False) -> Non
 
 
 def check_string(what: str, value: str | None) -> None:
-    """Refuse what is no text; any text will do."""
+    """Refuse what is not a text; any text will do."""
     if not isinstance(value, str):
         raise InvalidValue(f"{what} is {value!r}; it has to be a string")
 
@@ -281,7 +281,7 @@ def check_all_sought(what: str, values: Collection[str]) -> None:
 
 
 def check_states(states: Collection[Enum] | None, members: type[Enum]) -> None:
-    """Refuse what is no state: a store might take it for one that nothing is in."""
+    """Refuse an unknown state: a store might take it for one without tasks."""
     for state in states or ():
         if not isinstance(state, members):
             check_member("a state", state, members)

@@ -97,4 +97,4 @@ def _moment(text: str) -> datetime:
 
 
 def _refused(cursor: str) -> InvalidValue:
-    return InvalidValue(f"{cursor!r} is no cursor; pass the `next` of an earlier page of this listing, or nothing")
+    return InvalidValue(f"{cursor!r} is not a cursor; pass the `next` of an earlier page of this listing, or nothing")

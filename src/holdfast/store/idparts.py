@@ -1,4 +1,4 @@
-"""Ids by a few of their characters: where each kind of id stands, and what is no part of one."""
+"""Ids by a few of their characters: where each kind of id stands, and which characters none has."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which fields of a Task a program that drives it by hand may change with ``save``. The rest is the store's own.
 
 Nothing is dropped silently: a value that would not be stored is refused in words. A copy that was read before the last
-change may hold old values of the store's own fields. That is no wish to change them, and they are left as they are.
+change may hold old values of the store's own fields. Those fields stay as they are.
 """
 
 from __future__ import annotations

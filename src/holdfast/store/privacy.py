@@ -72,7 +72,7 @@ def open_lock(path: str, *, beside: str) -> LockFile | None:
     """Open the lock that stands beside a file, with the permissions it should have.
 
     None: another user put it there, who may not write the file. To wait for that user's lock would be to let any user
-    stop everybody.
+    stop every other one.
     """
     mode = of_lock(permissions(beside) or FILE)
     lock = LockFile(path, mode)

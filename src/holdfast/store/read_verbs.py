@@ -197,7 +197,7 @@ class ReadVerbs:
         events are later, it is right in front of the first of them; where nothing is kept, it is the channel's last
         number: a prune takes no reader back.
 
-        Which event came first is no matter of time: a clock may step back. An event whose emit had returned when the
+        Time does not decide which event came first: a clock may step back. An event whose emit had returned when the
         submission began is from before it; an event whose emit was under way is later. In one Commit, and in one batch
         of them, the order in which they stand decides. Raises NotFound where there is no such task.
         """

@@ -9,6 +9,7 @@ the method: in a .sql file ``{step}`` stands for the parameters of ``step``, and
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -19,9 +20,10 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.canonical import Unreadable, canonical, parse
 from holdfast.model.effect import Effect, EffectClass, EffectState, Evidence
 from holdfast.model.errors import CodecError
+from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts
-from holdfast.model.queue_settings import QueueSettings
+from holdfast.model.queue_settings import QueueSettings, read_retention
 from holdfast.model.records import (
     Account,
     Artifact,
@@ -82,6 +84,13 @@ def details_of(stored: bytes) -> dict[str, Any]:
     return details if isinstance(details, dict) else {}
 
 
+def keys_of(stored: Any) -> tuple[str, ...]:
+    """Return the keys of a task's limits: an array where the database has arrays, JSON where it has none."""
+    if stored is None:
+        return ()
+    return tuple(parse(stored) if isinstance(stored, bytes) else stored)
+
+
 class Records:
     """Makes records of rows."""
 
@@ -108,9 +117,59 @@ class Records:
         """Make a Pause, of a row of ``pauses``."""
         return Pause(subject=subject, at=self._moment(at), by=by, reason=reason)
 
-    def queue_settings(self, name: str, max_pending: int | None, pending: int) -> QueueSettings:
+    def queue_settings(
+        self,
+        name: str,
+        max_pending: int | None,
+        pending: int,
+        concurrency: int | None,
+        working: int | None,
+        retention: str | None,
+    ) -> QueueSettings:
         """Make QueueSettings, of a row of ``queues``."""
-        return QueueSettings(name=name, max_pending=max_pending, pending=pending)
+        return QueueSettings(
+            name=name,
+            max_pending=max_pending,
+            pending=pending,
+            concurrency=concurrency,
+            working=working or 0 if concurrency is not None else 0,
+            retention=None if retention is None else read_retention(json.loads(retention)),
+        )
+
+    def limit(
+        self,
+        name: str,
+        concurrency: int | None,
+        rate: int | None,
+        tokens: int | None,
+        per: Any,
+        burst: int,
+        each: int,
+    ) -> Limit:
+        """Make a Limit, of a row of ``limits``."""
+        return Limit(
+            name=name,
+            concurrency=concurrency,
+            rate=rate,
+            tokens=tokens,
+            per=timedelta(microseconds=per) if isinstance(per, int) else per,
+            burst=burst,
+            each=bool(each),
+        )
+
+    def limit_use(
+        self, key: str, taken: int, waiting: int, calls: int, tokens: int, closed_until: Time, *limit: Any
+    ) -> LimitUse:
+        """Make a LimitUse, of what the query ``limit_uses`` counts and a row of ``limits``."""
+        return LimitUse(
+            key=key,
+            limit=self.limit(*limit),
+            taken=taken,
+            waiting=waiting,
+            calls=calls,
+            tokens=tokens,
+            closed_until=self._moment(closed_until),
+        )
 
     def task(
         self,
@@ -147,6 +206,8 @@ class Records:
         key_form: int,
         resting: int,
         labels: Any,
+        limits: Any,
+        waits_for: str | None,
     ) -> Task:
         """Make a Task, of the view ``shown_tasks``."""
         moment = self._moment
@@ -185,6 +246,8 @@ class Records:
             resting=bool(resting),
             # An object where the database has JSON, bytes where it has none, and nothing without labels.
             labels={} if labels is None else parse(labels) if isinstance(labels, bytes) else dict(labels),
+            limits=keys_of(limits),
+            waits_for=waits_for,
         )
 
     def transition(

@@ -58,5 +58,5 @@ class ScheduleVerbs:
 
 def _check_schedule(schedule: StoredSchedule) -> None:
     if not isinstance(schedule, StoredSchedule):
-        raise InvalidValue(f"{schedule!r} is no StoredSchedule")
+        raise InvalidValue(f"{schedule!r} is not a StoredSchedule")
     check_payload("spec", schedule.spec)

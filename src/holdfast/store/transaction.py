@@ -1,4 +1,4 @@
-"""Transaction: one's own SQL, in the same database transaction as what Holdfast writes. The rules for every database.
+"""StoreTransaction: one's own SQL, and new tasks, in one database transaction. The rules for every database.
 
 A statement that fails spoils the whole transaction, as PostgreSQL has it, in every database: a test in memory must not
 pass with code that a server refuses.
@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import DeadlineExceeded, HoldfastError, InvalidValue, StoreUnavailable
+from holdfast.model.task import NewTask, Submitted
 from holdfast.process_fork import Owner
-from holdfast.store.checks import check_commits
+from holdfast.store.checks import check_commits, check_submission
 
 T = TypeVar("T")
 
 _LONGEST_EXCERPT = 80
 
 
-class Transaction(ABC):
+class StoreTransaction(ABC):
     """An open transaction, as the function sees it that works in it."""
 
     def __init__(self) -> None:
@@ -41,31 +42,50 @@ class Transaction(ABC):
         ``%s`` on PostgreSQL. After an error nothing of the transaction is written, whatever the function makes of it:
         let the error through, and use ON CONFLICT where one is to be expected.
         """
-        self._owner.check()
-        async with self._turn:  # a database does one statement at a time
-            self._check_open(sql)
-            self._running = asyncio.current_task()
-            try:
-                return await self._run(sql, parameters)
-            except BaseException as error:  # also a cancel: it is not known how much of the statement was done
-                self._failure = error
-                raise
-            finally:
-                self._running = None
+        return await self._in_turn(excerpt(sql), self._run(sql, parameters))
+
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        """Store these tasks in this transaction; answer each in order, as StateStore.submit does.
+
+        They are there, and can be claimed, once the transaction is committed. A refusal, such as QueueFull, leaves the
+        transaction as it was before this call: the function may catch it and go on.
+        """
+        check_submission(tasks)
+        answer = await self._in_turn("a submission", self._submit(tasks))
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def _in_turn(self, what: str, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._owner.check()
+            async with self._turn:  # a database does one statement at a time
+                self._check_open(what)
+                self._running = asyncio.current_task()
+                try:
+                    return await call
+                except BaseException as error:  # also a cancel: it is not known how much of the statement was done
+                    self._failure = error
+                    raise
+                finally:
+                    self._running = None
+        finally:
+            call.close()  # if it never began
 
     @abstractmethod
     async def _run(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Run one statement; InvalidValue for one that does not belong into a transaction."""
 
-    def _check_open(self, sql: str) -> None:
+    @abstractmethod
+    async def _submit(self, tasks: Sequence[NewTask]) -> list[Submitted] | HoldfastError:
+        """Store tasks; return the error if they are refused, and nothing else of the transaction is lost."""
+
+    def _check_open(self, what: str) -> None:
         if self._over:
-            raise HoldfastError(
-                f"the transaction is over, and {excerpt(sql)} was not run; use tx inside of its function only"
-            )
+            raise HoldfastError(f"the transaction is over, and {what} was not run; use tx inside of its function only")
         if self._failure is not None:
             raise InvalidValue(
-                f"{excerpt(sql)} was not run: a statement before it failed ({self._failure!r}), and the transaction "
-                "with it"
+                f"{what} was not run: a statement before it failed ({self._failure!r}), and the transaction with it"
             ) from self._failure
 
     # For the store
@@ -100,14 +120,14 @@ class Transaction(ABC):
             pass
 
 
-Work = Callable[[Transaction], Awaitable[tuple[T, Commit | None]]]
+Work = Callable[[StoreTransaction], Awaitable[tuple[T, Commit | None]]]
 """What is done in a transaction: returns its result, and the Commit to be applied with it."""
 
-OPEN_HERE: ContextVar[Transaction] = ContextVar("holdfast_transaction")
+OPEN_HERE: ContextVar[StoreTransaction] = ContextVar("holdfast_transaction")
 """The transaction whose function makes the current call."""
 
 
-async def work_in(transaction: Transaction, work: Work[T], timeout: float) -> tuple[T, Commit | None]:
+async def work_in(transaction: StoreTransaction, work: Work[T], timeout: float) -> tuple[T, Commit | None]:
     """Do the work of a transaction that is open, for no longer than its timeout."""
     inside = OPEN_HERE.set(transaction)
     limit = asyncio.timeout(timeout)
@@ -144,8 +164,8 @@ def refuse_inside(what: str) -> None:
     transaction = OPEN_HERE.get(None)
     if transaction is not None and not transaction.is_over:
         raise InvalidValue(
-            f"{what} is no part of the transaction that is open here; inside of it use tx.execute only, and do the "
-            "rest before or after it"
+            f"{what} is not part of the transaction that is open here; inside of it use tx.execute and tx.submit only, "
+            "and do the rest before or after it"
         )
 
 

@@ -20,7 +20,7 @@ CHUNK = 256 << 10
 """Bytes of an artifact in one row."""
 
 PIECE = 4 * CHUNK
-"""Bytes of a stream in one transaction: large enough for the disk, small enough for everybody else's turn."""
+"""Bytes of a stream in one transaction: large enough for the disk, small enough to let others write in between."""
 
 
 _LAST = (1 << 31) - 1
@@ -47,7 +47,7 @@ class Uploads(ABC):
     async def _fill_upload(self, upload: str, pieces: AsyncIterator[bytes], media_type: str) -> Artifact:
         sha, size = hashlib.sha256(), 0
         async for piece in pieces:
-            await self.stage(upload, size // CHUNK, piece)  # only the last piece is no multiple of a chunk
+            await self.stage(upload, size // CHUNK, piece)  # every piece but the last is a multiple of a chunk
             sha.update(piece)
             size += len(piece)
         return await self.finish_upload(upload, sha.hexdigest(), size, media_type)

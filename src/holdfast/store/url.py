@@ -45,7 +45,7 @@ def split_options(url: str) -> tuple[str, URLOptions]:
     listen_url = ours.get("listen_url")
     if listen_url is not None and listen_url.partition(":")[0].lower() not in {"postgresql", "postgres"}:
         raise InvalidURL(
-            "listen_url= in the database URL is no postgresql://... address; write its : / ? & as %3A %2F %3F %26"
+            "listen_url= in the database URL is not a postgresql://... address; write its : / ? & as %3A %2F %3F %26"
         )
     try:
         prepare = read_switch(ours.get("prepare", "auto"))

@@ -10,7 +10,7 @@ from holdfast.model.queries import Loaded
 from holdfast.model.records import Event
 from holdfast.model.task import SCOPED_KEYS, JsonValue, NewTask, Submitted
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Swept, Worker
-from holdfast.store.backend import Backend, Pending
+from holdfast.store.backend import Backend, Pending, UserSubmission
 from holdfast.store.checks import (
     check_claim,
     check_commits,
@@ -34,9 +34,20 @@ class WorkVerbs:
         A task whose id, or whose (name, key), is already stored is not stored again: with the same name and input it
         is answered with that task's id, with other input as a conflict. Its first Transition is (None -> state).
         ``budget`` opens an account under the task's id. QueueFull: a queue would have more pending tasks than it may.
+        NotFound, or InvalidValue: one of its ``limits`` is the key of no limit that was ever set.
         """
         check_submission(tasks)
         return self._backend.submit(tasks)
+
+    def submission_on(self, connection: object, tasks: Sequence[NewTask]) -> Pending[UserSubmission]:
+        """Prepare to store these tasks as ``submit`` does, but in the open transaction of a connection of the caller's.
+
+        The tasks are there when the caller commits, and never if not. What cannot be done leaves that transaction as it
+        was. The connection has to lead to the database of this store, which only a store in PostgreSQL can share. No
+        hint is sent: a worker that polls finds them.
+        """
+        check_submission(tasks)
+        return self._backend.submission_on(connection, tasks)
 
     def register(self, worker: NewWorker) -> Pending[Worker]:
         """Enter a fresh incarnation; its lease runs from now. Registering the same id again is answered, not renewed.
@@ -67,6 +78,7 @@ class WorkVerbs:
     def claim(self, claim: Claim) -> Pending[list[Claimed]]:
         """Lease up to ``limit`` ready tasks by rank, then id: pending ones become running, those in review stay so.
 
+        A task with ``limits`` only if each of its keys has a place and is not closed or paused; it takes these places.
         Only the named queues and names, without those that are paused; no task that is paused itself, or whose deadline
         has passed (unless it must undo), and none whose keys have a form above ``key_form``, which becomes the form of
         a task that is claimed for the first time.
@@ -85,8 +97,8 @@ class WorkVerbs:
     def acquire(self, task_id: str, worker_id: str, *, key_form: int = SCOPED_KEYS) -> Pending[Claimed]:
         """Lease this very task without moving it. Raises NotFound, LeaseHeld, WorkerDead, and Conflict.
 
-        Conflict: it has ended, it is paused (itself, or by its name or queue), or its keys have a form above
-        ``key_form``. A first lease sets that, as a claim does.
+        Conflict: it has ended, it is paused (itself, or by its name or queue), one of its limits has no place, or its
+        keys have a form above ``key_form``. A first lease sets that, as a claim does.
         A task the worker already holds is answered as it stands.
         """
         check_sought("task id", task_id)
@@ -105,6 +117,7 @@ class WorkVerbs:
         Dead workers lose their tasks (running -> pending, or failed as poison; review stays; fence + 1), due timers
         wake their task, delayed tasks become ready, passed deadlines fail tasks that no worker holds (those that
         must undo are woken instead), approvals expire. No worker is declared dead right after the database was away.
+        About once a minute for each queue with a ``retention`` it deletes ended tasks that are kept no longer.
         """
         check_limit(limit)
         return self._backend.sweep(limit)

@@ -33,7 +33,7 @@ async def crash_everywhere(
 ) -> Survived[T]:
     """Run ``scenario(sandbox)`` undisturbed, then once for each Commit with a crash before it, and once after it.
 
-    Every run gets its own sandbox, empty and in memory. The scenario has to set up everything outside it anew (a fake
+    Every run gets its own sandbox, empty and in memory. The scenario has to set up everything outside it again (a fake
     payment service, a list). Return the result if it was always the same. Raise CrashChangedResult, which names the
     crash, as soon as a run has another result or raises. ``options`` are passed to ``sandbox``.
     """

@@ -28,7 +28,7 @@ from holdfast.model.operations import Operation
 from holdfast.model.step import Step, StepState
 from holdfast.model.worker import Claimed
 from holdfast.store.base import StateStore
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import StoreTransaction
 from holdfast.testing.crashes import CrashPlan, Moment, steps_ended_by
 from holdfast.testing.pulse import Pulse
 from holdfast.testing.trace import Recorder
@@ -147,7 +147,7 @@ class WatchedOutbox(Outbox):
         number: int | None = None
         steps: frozenset[str] = frozenset()
 
-        async def watched(transaction: Transaction) -> tuple[T, tuple[Operation, ...]]:
+        async def watched(transaction: StoreTransaction) -> tuple[T, tuple[Operation, ...]]:
             nonlocal number, steps
             value, operations = await work(transaction)
             number, steps = number or stage.recorder.sent(), steps_ended_by(operations)

@@ -32,6 +32,7 @@ async def snapshot(
     """
     seen: dict[str, Any] = {"summary": await store.summary(), "facts": await store.recall(limit=_MOST)}
     seen |= {"pauses": await store.pauses(), "queues": await store.queue_settings()}
+    seen |= {"limits": await store.limits(), "uses of limits": await store.limit_uses(limit=_MOST)}
     seen["schedules"] = await store.schedules()
     for task in await all_tasks(store):
         seen |= await _snapshot_task(store, task)

@@ -16,7 +16,7 @@ from tests.engine.support import until
 MINUTE = 60_000
 HOUR = 3_600.0
 LONG = 10 * MINUTE
-"""Far more than any limit here, and far less than the timeouts of what hangs: a clock that skips is not exact."""
+"""Far more than any limit here, and far less than the timeouts of what hangs: a skipping clock is not exact."""
 
 EVERY_20 = Retry(max_attempts=10, initial=20, factor=1, jitter="none")
 ONE_TRY = Retry(max_attempts=1)

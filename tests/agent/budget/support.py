@@ -106,7 +106,7 @@ async def line(hold: Holdfast, task: Handle[Any] | str, meter: str) -> Account:
 
 
 async def spent_ms(hold: Holdfast, task: Handle[Any]) -> int:
-    """Return the wall time of a task, as it is told to people."""
+    """Return the wall time of a task, as people see it."""
     return (await hold.budget(task)).lines[Meter.WALL_TIME_MS].spent
 
 

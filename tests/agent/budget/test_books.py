@@ -80,7 +80,7 @@ def test_room(own: dict[str, Line], parent: dict[str, Line], price: Price, room:
     [
         pytest.param({}, {}, {S: 10**9}, None, id="no limit"),
         pytest.param({S: (10, 9, 0)}, {}, {S: 1}, None, id="the last step"),
-        pytest.param({S: (10, 9, 1)}, {}, {S: 1}, (OWN, S, 1), id="reserved by somebody"),
+        pytest.param({S: (10, 9, 1)}, {}, {S: 1}, (OWN, S, 1), id="reserved by another call"),
         pytest.param({S: (10, 10, 0)}, {}, {}, None, id="nothing asked, nothing short"),
         pytest.param({S: (10, 0, 0)}, {S: (3, 2, 0)}, {S: 2}, (PARENT, S, 2), id="the caller's account"),
         pytest.param({S: (1, 1, 0)}, {S: (1, 1, 0)}, {S: 1}, (OWN, S, 1), id="its own first"),
@@ -103,7 +103,7 @@ def test_an_answer_needs_some_room_and_the_account_that_leaves_none_is_named() -
     made = books({T: (100 + LEAST_OUTPUT - 1, 0, 0), C: (10, 0, 0)}, price=Price(0, Decimal("0.001")))
     short = made.first_short({T: 100}, need)
     assert short is not None
-    # Money has the smaller number and buys ten thousand tokens: it is not what is short.
+    # Money has the smaller number and buys ten thousand tokens: it is not what runs out first.
     assert (short.line.meter, short.asked) == (T, 100 + LEAST_OUTPUT)
     assert made.first_short({T: 100}, Need(input_tokens=99, output_tokens=1_000)) is None
 
@@ -164,7 +164,7 @@ def test_a_call_that_is_not_short_fits_on_every_account(
 )
 def test_pressure_begins_at_four_fifths_of_what_is_spent(line: Line, amounts: dict[str, int], pressed: bool) -> None:
     assert books({S: line}).pressure(amounts) is pressed
-    assert books({}, {S: line}).pressure(amounts) is False  # whose account it is, is pressed
+    assert books({}, {S: line}).pressure(amounts) is False  # the agent whose account it is gets the warning
 
 
 def test_the_state_says_what_the_account_says() -> None:

@@ -83,7 +83,7 @@ async def test_a_call_that_must_not_happen_twice_waits_for_its_budget(hold: Hold
     agent, model = register(hold, [call("deploy", what="it"), "done"], tools=[deploy], budget=Budget(max_steps=1))
     task = await failed(hold, agent)
     assert deployed == []
-    assert await hold.store.effects(task_id=task.id) == []  # not even armed: nobody knows whether it will be paid for
+    assert await hold.store.effects(task_id=task.id) == []  # not even armed: it may not be paid for
     await hold.extend_budget(task, Budget(max_steps=3), by="ann")
     await hold.resume(task)
     async with hold.worker():
@@ -223,7 +223,7 @@ async def test_tokens_are_asked_for_like_steps(hold: Holdfast) -> None:
 
 
 async def test_a_grant_is_at_least_what_is_asked_for(hold: Holdfast) -> None:
-    """Or a person would have to approve again and again before anything moves."""
+    """Otherwise a person would have to approve again and again before anything moves."""
     agent, _ = register(hold, ["done"], budget=Budget(max_llm_tokens=1, on_exhausted="ask"))
     task = await hold.submit(agent, "go " * 200)
     async with hold.worker():
@@ -271,7 +271,7 @@ async def test_pressure_is_a_flag_the_model_sees_and_more_budget_takes_it_away(e
     assert changes == [("llm:4", ("budget_pressure",), ()), ("llm:6", (), ("budget_pressure",))]
 
 
-# Doors
+# Entry points
 
 
 async def test_extending_says_what_is_wrong(hold: Holdfast) -> None:
@@ -282,9 +282,9 @@ async def test_extending_says_what_is_wrong(hold: Holdfast) -> None:
     with pytest.raises(Conflict):
         await hold.extend_budget(task, Budget(max_steps=5), by="ann")
     with pytest.raises(NotFound):
-        await hold.extend_budget("nobody", Budget(max_steps=5), by="ann")
+        await hold.extend_budget("unknown", Budget(max_steps=5), by="ann")
     with pytest.raises(NotFound):
-        await hold.budget("nobody")
+        await hold.budget("unknown")
 
 
 # The clock

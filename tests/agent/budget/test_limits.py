@@ -75,10 +75,10 @@ async def test_tokens_stop_before_a_call_that_may_take_too_many(either: Holdfast
     assert len(model.requests) in (2, 3)
     last = model.requests[-1]
     asked = estimate_prompt(last.messages, last.tools)
-    # Before every call there was room for its prompt, as far as it could be estimated, and for some answer.
+    # Before every call there was room for its prompt, as far as it could be estimated, and for a short answer.
     assert all(request.max_output_tokens is not None and request.max_output_tokens >= 16 for request in model.requests)
     assert 80 * (len(model.requests) - 1) + asked + (last.max_output_tokens or 0) <= 300
-    # And the one that was not made would not have had that.
+    # There would not have been room for the call that was not made.
     assert spent + asked + 16 > 300
 
 

@@ -1,4 +1,4 @@
-"""Money: exact to the millionth, whatever the caller's decimal context, and refused where it is no price."""
+"""Money: exact to the millionth, whatever the caller's decimal context, and refused where it is not a price."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_cost_is_that_of_exact_arithmetic_rounded_up(
     in_currency = wide.divide(cost, million)
     expected = wide.multiply(in_currency, million).to_integral_value(rounding=ROUND_CEILING)
     usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out)
-    with localcontext() as coarse:  # somebody's program may round to three digits; their money is not ours to round
+    with localcontext() as coarse:  # the user's program may round to three digits; Holdfast does not
         coarse.prec = 3
         assert Price(each_in, each_out).micros(usage) == expected
 
@@ -53,7 +53,7 @@ def test_known_costs(price: Price, usage: Usage, micros: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, -0.0001, float("nan"), float("inf"), True, None, "0.15", Decimal("sNaN")])
-def test_what_is_no_price_is_refused(wrong: float) -> None:
+def test_what_is_not_a_price_is_refused(wrong: float) -> None:
     with pytest.raises(InvalidValue, match=r"the input price is .* give the price of a million tokens, at least 0"):
         Price(wrong, 1)
     with pytest.raises(InvalidValue, match="the output price is"):
@@ -99,7 +99,7 @@ def test_so_do_those_it_pays_for() -> None:
         ({"on_exhausted": "beg"}, "on_exhausted is 'beg'; choose fail or ask"),
     ],
 )
-def test_what_is_no_budget_is_refused(wrong: dict[str, object], message: str) -> None:
+def test_what_is_not_a_budget_is_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         Budget(**wrong)  # type: ignore[arg-type]
     assert message in str(refused.value)

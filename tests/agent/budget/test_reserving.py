@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ from holdfast.testing import Sandbox, crash_everywhere, sandbox
 from tests.agent.budget.support import PATIENCE, asked, books, completed, failed, line, look, register, why
 from tests.engine.conftest import watch
 from tests.engine.support import Watched, until
+from tests.ready_schema import new_file
 
 __all__ = ["watch"]
 
@@ -86,16 +88,16 @@ async def test_the_answer_and_what_it_took_are_one_commit(
     ]
     assert len(answers) == 2
     assert all(any(isinstance(one, Settle) and "llm_tokens" in one.amounts for one in with_) for with_ in answers)
-    # And a reservation is durable before the call, on its own: nothing that could be refused with it waits there.
+    # A reservation is durable before the call, and not together with a Commit that could be refused.
     assert sum(isinstance(one, Reserve) for operations in commits for one in operations) == 2
 
 
 @pytest.fixture
-def tmp_path_url(tmp_path: object) -> str:
-    return f"sqlite:///{tmp_path}/hold.db"
+def tmp_path_url(tmp_path: Path) -> str:
+    return f"sqlite:///{new_file(tmp_path / 'hold.db')}"
 
 
-# Tries that came to nothing
+# Tries without an answer
 
 
 async def test_what_the_endpoint_refused_costs_nothing(either: Holdfast) -> None:
@@ -151,7 +153,7 @@ async def test_a_cut_stream_costs_what_it_probably_took(either: Holdfast) -> Non
     task = await completed(either, agent)
     assert len(model.requests) == 4
     prompt = estimate_prompt(model.requests[0].messages, ())
-    # The one that was cut before it said anything was never answered, as far as anybody can tell.
+    # The try that was cut before its first text counts as never answered.
     assert (await line(either, task, "llm_tokens")).spent == (prompt + 100) + (prompt + 10) + 25
     assert (await line(either, task, "llm_tokens")).reserved == 0
     assert (await line(either, task, "steps")).spent == 1
@@ -175,7 +177,7 @@ DONE = Reply(content="done", usage=Usage(input_tokens=20, output_tokens=5))
 
 
 async def spent_by(hold: Holdfast, model: By) -> int:
-    """Return the tokens that a task took of which the model call alone is tried again."""
+    """Return the tokens of a task in which only the model call is tried again."""
     agent = hold.register(
         Agent(
             "agent",
@@ -192,7 +194,7 @@ async def spent_by(hold: Holdfast, model: By) -> int:
 
 
 async def test_a_cut_stream_costs_what_arrived_unseen_too(hold: Holdfast) -> None:
-    """Reasoning and arguments of tool calls. An empty piece is a beginning: the model has read the prompt."""
+    """Reasoning and arguments of tool calls. An empty piece counts as a beginning: the model has read the prompt."""
     pieces = ["x" * 400, "", "\u044f" * 40]
 
     def answer(number: int, on_text: Callable[[str], None]) -> Reply:

@@ -122,7 +122,7 @@ def test_a_childs_limits_are_its_own_and_its_share(
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.01, 2])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
+def test_an_invalid_share_is_refused(share: float) -> None:
     with pytest.raises(InvalidValue, match="give more than 0, up to 1"):
         helper(["x"]).as_tool(share=share)
 
@@ -145,9 +145,9 @@ async def test_a_child_with_a_share_stops_at_it_and_its_caller_goes_on(either: H
     )
     task = await completed(either, agent)
     assert await task.result() == "done without"
-    [told] = [message.content for message in model.requests[-1].messages if message.role == "tool"]
-    assert "helper did not do it" in told
-    assert "budget for steps is spent" in told
+    [result] = [message.content for message in model.requests[-1].messages if message.role == "tool"]
+    assert "helper did not do it" in result
+    assert "budget for steps is spent" in result
     assert len(seen) == 3  # six steps are half of the twelve that were left: three answers, three calls
     assert (await books(either, task))["steps"] == (14, 2 + 6 + 1, 0)
 
@@ -208,7 +208,7 @@ CHILDREN = 8
 LIMIT = 60
 
 
-class Crowd:
+class Overlap:
     """Counts how many calls hold part of an account at the same time."""
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ async def test_many_children_on_many_workers_never_overspend(
     watches = watch()
     asked_model: list[int] = []
     made: list[str] = []
-    crowd = Crowd()
+    overlap = Overlap()
 
     async def for_ever(request: Request) -> Answer:
         asked_model.append(1)
@@ -255,14 +255,14 @@ async def test_many_children_on_many_workers_never_overspend(
     (one, agent), (other, _) = office(), office()
     async with one, other:
         for watched in watches:
-            watched.after_commit = crowd.note
+            watched.after_commit = overlap.note
         task = await one.submit(agent, "go")
         async with one.worker(concurrency=20), other.worker(concurrency=20):
             await why(task)
         found = await books(one, task)
         children = [await books(one, child) for child in await children_of(one, task)]
         states = [(await one.handle(child).task()).state for child in await children_of(one, task)]
-    assert crowd.most > 1, "nobody ever was in anybody's way: this proves nothing"
+    assert overlap.most > 1, "no two calls overlapped: this proves nothing"
     assert len(children) == CHILDREN
     assert set(states) == {TaskState.FAILED}
     assert all(held["steps"][2] == 0 for held in children)
@@ -278,7 +278,7 @@ async def test_many_children_never_reserve_more_tokens_than_there_are(
     database_url: str, watch: Callable[[], list[Watched]]
 ) -> None:
     watches = watch()
-    crowd = Crowd()
+    overlap = Overlap()
     answers: list[Usage] = []
 
     async def for_ever(request: Request) -> Answer:
@@ -300,7 +300,7 @@ async def test_many_children_never_reserve_more_tokens_than_there_are(
         prices={"scripted": Price(1, 1)},
     )
     async with Holdfast(database_url) as hold:
-        watches[-1].after_commit = crowd.note
+        watches[-1].after_commit = overlap.note
         calls = [call("helper", request=f"part {number}") for number in range(CHILDREN)]
         agent, _ = register(
             hold,
@@ -315,7 +315,7 @@ async def test_many_children_never_reserve_more_tokens_than_there_are(
             with suppress(TaskFailed):  # what they leave may not be enough for the last answer
                 await task.result(timeout=PATIENCE)
         found = await books(hold, task)
-    assert crowd.most > 1, "nobody ever was in anybody's way: this proves nothing"
+    assert overlap.most > 1, "no two calls overlapped: this proves nothing"
     taken = sum(one.total for one in answers)
     limit, spent, reserved = found["llm_tokens"]
     assert reserved == found["cost_micros"][2] == 0

@@ -135,7 +135,7 @@ async def test_a_sub_agent_that_works_beside_a_question_ends_its_caller_in_time(
         hanging.now = box.clock.now
         task = await app.submit(boss, "go")
         await failed_in_time(app, task)
-        assert await app.approvals() == [], "nobody has to answer any more"
+        assert await app.approvals() == [], "no answer is needed any more"
         states = {one.name: one.state for one in (await app.store.find(TaskFilter())).items}
         assert states == {"boss": TaskState.FAILED, "works": TaskState.FAILED, "asker": TaskState.CANCELLED}
 
@@ -204,7 +204,7 @@ async def test_a_task_that_waits_for_more_time_has_nothing_set_aside(app: Holdfa
 
 
 async def test_a_sub_agent_gets_its_share_of_time_in_a_new_round_too(app: Holdfast) -> None:
-    """It spent its time in the first round without booking it: it hung."""
+    """It spent its time in the first round without booking it, because it hung."""
     hanging = Hanging(times=1)
     helper = Agent(
         "helper",

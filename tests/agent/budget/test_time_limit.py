@@ -158,7 +158,7 @@ async def test_a_take_over_after_the_limit_begins_nothing(app: Holdfast) -> None
 
 
 async def test_a_wait_off_the_worker_ends_at_the_limit(app: Holdfast) -> None:
-    """What a worker died over is cleared up an hour later at the earliest. The task does not wait for that."""
+    """What a worker died over is cleared up an hour later at the earliest. The task does not wait so long."""
     hanging = Hanging(effect="once")
     agent, _ = register(app, [call("hang")], tools=[hanging.tool], budget=Budget(max_wall_time_ms=5 * MINUTE))
     async with sandbox(app, lease=30.0) as box:

@@ -1,4 +1,4 @@
-"""A max_cost where no price is known would never be reached: every door refuses it, before anything is changed."""
+"""A max_cost without a known price would never be reached: every entry point refuses it before any change."""
 
 from __future__ import annotations
 

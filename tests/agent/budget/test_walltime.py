@@ -124,7 +124,7 @@ def test_a_task_that_rests_on_its_worker_waits() -> None:
         ("for a person", [(0, P), (10, R)], [(20, None)], (), [(20, None)], 10),
         ("until they decide", [(0, P), (10, R)], [(20, 30)], (), [(20, 31)], 30),
         ("and works beside the question otherwise", [(0, P), (10, R)], [(20, None)], (), [(20, 30)], 30),
-        ("for a timer, which is no person", [(0, P), (10, R)], [], (), [(20, 30)], 40),
+        ("for a timer, and not for a person", [(0, P), (10, R)], [], (), [(20, 30)], 40),
         ("for a child that asks a person", [(0, P), (0, R)], [], (asks,), [(11, None)], 15),
         ("for a child that works", [(0, P), (0, R)], [], (life([(10, P), (12, R)]),), [(11, None)], 50),
         ("until its worker was found dead", [(0, P), (10, R), (30, P)], [(20, None)], (), [(20, None)], 30),

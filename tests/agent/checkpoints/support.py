@@ -41,7 +41,7 @@ async def facts_of(hold: Holdfast, task: Handle[str]) -> list[str]:
 
 
 def rewrite(path: Path, statement: str, *values: object) -> None:
-    """Change a stored row behind everybody's back."""
+    """Change a stored row without Holdfast."""
     connection = apsw.Connection(str(path))
     try:
         connection.execute(statement, values)

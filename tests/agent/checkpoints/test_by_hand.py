@@ -125,7 +125,7 @@ async def test_validating_says_what_it_does_in_each_state(either: Holdfast, stat
     assert ("back in its queue" in resumed.note) is was_failed
 
 
-async def test_what_was_cancelled_before_it_began_says_so(either: Holdfast) -> None:
+async def test_what_was_cancelled_before_it_began_is_refused_as_cancelled(either: Holdfast) -> None:
     @either.task
     async def plain(ctx: Context) -> None: ...
 

@@ -46,7 +46,7 @@ async def patch_now(hold: Holdfast, task_id: str, patch: StatePatch) -> None:
         task = await hold.store.get(task_id)
         assert task is not None
         try:
-            await hold.patch_state(task_id, patch, version=task.version, by="ann", reason="told")
+            await hold.patch_state(task_id, patch, version=task.version, by="ann", reason="reported")
         except StateConflict:
             continue
         return
@@ -55,13 +55,13 @@ async def patch_now(hold: Holdfast, task_id: str, patch: StatePatch) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_the_next_model_call_sees_it(either: Holdfast, strategy: str) -> None:
     @tool(risk="read_only")
-    async def be_told(context: ToolContext) -> str:
+    async def get_patched(context: ToolContext) -> str:
         """While this runs, another caller patches the state."""
         await patch_now(either, context.task_id, fact("from outside"))
         return "fine"
 
     agent, model = register(
-        either, [call("note", key="own"), call("be_told"), "done"], tools=[note, be_told], checkpoint=strategy
+        either, [call("note", key="own"), call("get_patched"), "done"], tools=[note, get_patched], checkpoint=strategy
     )
     task = await completed(either, agent)
     assert "from outside" not in model.requests[1].messages[0].content
@@ -101,7 +101,7 @@ async def test_a_patch_that_arrives_between_a_tools_patch_and_its_commit_is_not_
         patches = await hold.store.patches(task.id)
         assert canonical((await hold.state(task)).to_json()) == canonical(fold(patches).to_json())
         assert_exact(await hold.store.checkpoints(task.id), patches)
-        # On disk at the latest when it waits or ends, and in front of the model as soon as it is on disk.
+        # On disk at the latest when it waits or ends; what is on disk is in the next model call.
         if strategy != "on_state_change":
             assert "from outside" in model.requests[-1].messages[0].content
 
@@ -110,7 +110,7 @@ async def test_two_who_resolve_the_same_question_are_both_right(hold: Holdfast) 
     @tool(risk="read_only")
     async def answer(context: ToolContext) -> tuple[str, StatePatch]:
         """Another caller resolves it at the same time."""
-        await patch_now(hold, context.task_id, StatePatch(resolve_questions=("Who?",), set_flags=("told",)))
+        await patch_now(hold, context.task_id, StatePatch(resolve_questions=("Who?",), set_flags=("reported",)))
         return "fine", StatePatch(resolve_questions=("Who?",), set_flags=("found",))
 
     @tool(risk="read_only")
@@ -122,19 +122,19 @@ async def test_two_who_resolve_the_same_question_are_both_right(hold: Holdfast) 
     task = await completed(hold, agent)
     state = await hold.state(task)
     assert state.open_questions == ()
-    assert set(state.risk_flags) == {"told", "found"}
+    assert set(state.risk_flags) == {"reported", "found"}
     assert_exact(await hold.store.checkpoints(task.id), await hold.store.patches(task.id))
 
 
 async def test_a_takeover_goes_on_with_both_sides_patches(app: Holdfast) -> None:
     @tool(risk="read_only")
-    async def be_told(context: ToolContext, key: str) -> tuple[str, StatePatch]:
+    async def get_patched(context: ToolContext, key: str) -> tuple[str, StatePatch]:
         """While this runs, another caller patches the state."""
         await patch_now(app, context.task_id, StatePatch(set_flags=(f"flag-{key}",)))
         return "fine", fact(key)
 
-    script: list[Line] = [[call("be_told", key="a"), call("note", key="b")], call("be_told", key="c"), "done"]
-    agent, _ = register(app, script, tools=[note, be_told])
+    script: list[Line] = [[call("get_patched", key="a"), call("note", key="b")], call("get_patched", key="c"), "done"]
+    agent, _ = register(app, script, tools=[note, get_patched])
 
     async def scenario(box: Sandbox) -> tuple[list[str], list[str]]:
         task = await box.hold.submit(agent, "go")
@@ -194,7 +194,7 @@ async def _run_disturbed(strategy: str, rounds: list[int], outside: dict[int, in
             task = handles[0]
             patches = await hold.store.patches(task.id)
             saved = await hold.store.checkpoints(task.id)
-            assert saved or outside  # the state of somebody who is always disturbed may be in the journal alone
+            assert saved or outside  # the state of an agent that is always interrupted may be in the journal alone
             assert_exact(saved, patches)
             assert canonical((await hold.state(task)).to_json()) == canonical(fold(patches).to_json())
             assert set(await facts_of(hold, task)) == expected | said

@@ -94,7 +94,7 @@ async def test_a_takeover_goes_on_with_the_same_state(
     task, heard = await left_by_a_dead_worker(hold)
     before = canonical((await hold.state(task)).to_json())
     harm(tmp_path / "hold.db", which)
-    assert canonical((await hold.state(task)).to_json()) == before  # whoever only reads passes over it too
+    assert canonical((await hold.state(task)).to_json()) == before  # a reader skips it too
     async with hold.worker():
         assert await task.result(timeout=PATIENCE) == "done"
     assert len(heard) == 2
@@ -104,7 +104,7 @@ async def test_a_takeover_goes_on_with_the_same_state(
     damaged = [one for one in saved if one.damaged is not None]
     assert [one.number for one in damaged] == ([3] if which == NEWEST else [1, 2, 3])
     assert all(one.damaged is not None and one.damaged.startswith(reason) for one in damaged)
-    # It is replaced under a number of its own: what was set aside is kept to be looked at.
+    # The new one has a number of its own: the damaged one is kept for inspection.
     assert [one.number for one in saved if one.damaged is None][-1] == 4
 
 
@@ -153,4 +153,4 @@ async def test_a_save_after_damage_is_good_again(hold: Holdfast, tmp_path: Path)
     found = await manager.validate_and_resume(task.id)
     assert found.checkpoint is not None
     assert found.checkpoint.number == 4
-    assert found.set_aside == ()  # nobody looks behind a good one
+    assert found.set_aside == ()  # no checkpoint behind a good one is read

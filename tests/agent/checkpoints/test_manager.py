@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from holdfast.model.operations import SaveCheckpoint
 from tests.agent.checkpoints.support import assert_exact
 from tests.engine.manage.state.support import begin, flagged, line, write
 from tests.engine.support import Watched
+from tests.ready_schema import new_file
 
 
 async def test_it_saves_by_its_own_strategy_only(either: Holdfast) -> None:
@@ -33,9 +35,9 @@ async def test_it_saves_by_its_own_strategy_only(either: Holdfast) -> None:
 async def test_a_task_without_a_state_cannot_be_saved(hold: Holdfast) -> None:
     manager = CheckpointManager(hold.store)
     with pytest.raises(NotFound):
-        await manager.maybe_save("nobody", "every_step")
+        await manager.maybe_save("unknown", "every_step")
     with pytest.raises(NotFound):
-        await manager.validate_and_resume("nobody")
+        await manager.validate_and_resume("unknown")
 
     @hold.task
     async def plain(ctx: object) -> None: ...
@@ -84,8 +86,8 @@ async def test_it_gives_up_on_a_state_that_never_rests(tmp_path_url: str, watch:
 
 
 @pytest.fixture
-def tmp_path_url(tmp_path: object) -> str:
-    return f"sqlite:///{tmp_path}/hold.db"
+def tmp_path_url(tmp_path: Path) -> str:
+    return f"sqlite:///{new_file(tmp_path / 'hold.db')}"
 
 
 async def test_saving_and_patching_at_the_same_time_keeps_every_checkpoint_exact(either: Holdfast) -> None:

@@ -300,25 +300,25 @@ async def test_a_patch_from_outside_makes_everything_before_it_durable(hold: Hol
     seen: list[list[str]] = []
 
     @tool(risk="read_only")
-    async def be_told(context: ToolContext) -> str:
+    async def get_patched(context: ToolContext) -> str:
         """While this runs, another caller patches the state."""
         task = await hold.store.get(context.task_id)
         assert task is not None
-        patch = StatePatch(set_flags=("told",))
+        patch = StatePatch(set_flags=("reported",))
         await hold.patch_state(task.id, patch, version=task.version, by="ann", reason="because")
         return "fine"
 
     async def peek(request: Request) -> Answer:
-        assert "told" in request.messages[0].content
+        assert "reported" in request.messages[0].content
         [task] = (await hold.store.find()).items
         seen.append(await steps_in_store(hold, task.id))
         return "done"
 
     agent, _ = register(
-        hold, [call("note", key="a"), call("be_told"), peek], tools=[note, be_told], checkpoint=strategy
+        hold, [call("note", key="a"), call("get_patched"), peek], tools=[note, get_patched], checkpoint=strategy
     )
     await completed(hold, agent)
-    assert seen == [[*ALL, "be_told:2.0"]]
+    assert seen == [[*ALL, "get_patched:2.0"]]
 
 
 async def test_a_step_that_takes_long_flushes_what_was_before_it(hold: Holdfast) -> None:

@@ -52,7 +52,7 @@ async def test_a_long_run_needs_no_more_room_for_a_step_than_a_short_one(tmp_pat
             checkpoints[steps] = sum(len(one.body) for one in saved)
             last[steps] = len(saved[-1].body)
         sizes[steps] = _vacuumed(path) - empty
-    # Not more; less would be no harm. What a task takes once is shared by more steps.
+    # Not more; less would be fine. What a task takes once is divided by more steps.
     assert sizes[LONG] / LONG <= 1.15 * sizes[SHORT] / SHORT
     # Nor do the checkpoints alone, each of which holds the whole state: all of them together are never more than a few
     # times the last.

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a key nor a proxy of the person who runs the tests."""
+    """Hide the key and the proxy of the person who runs the tests."""
     for name in list(os.environ):
         if name.startswith("OPENAI_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

@@ -27,7 +27,7 @@ def main() -> None:
     settings.n_parallel = 1
     settings.verbosity = -1
     server = xllamacpp.Server(settings)
-    print(f"{server.listening_address}/v1", flush=True)  # noqa: T201 - its answer to whoever started it
+    print(f"{server.listening_address}/v1", flush=True)  # noqa: T201 - read by the test that started it
     sys.stdin.buffer.read()
 
 

@@ -12,9 +12,9 @@ from holdfast.model.message import Message, Reply, ToolSpec
 from holdfast.testing.chat_server import ChatServer, Exchange
 
 PATIENT = 60.0
-"""Seconds that no test waits for, unless it fails."""
+"""Seconds: a limit that only a failing test reaches."""
 IMPATIENT = (0.3, 3.0, 30.0)
-"""Seconds that a test waits for on purpose: more, where a busy machine did not get as far as the fault in less."""
+"""Seconds that a test waits for on purpose: more, where a busy machine did not reach the fault in less."""
 
 WEATHER = ToolSpec(
     name="weather",
@@ -49,5 +49,5 @@ async def converse(model: Model, turns: int, *, first: str = "go") -> list[Reply
 
 
 async def until(server: ChatServer, seen: Callable[[list[Exchange]], bool]) -> None:
-    """Wait without standing in the way of the event loop."""
+    """Wait without blocking the event loop."""
     await asyncio.to_thread(server.wait_until, seen, timeout=PATIENT)

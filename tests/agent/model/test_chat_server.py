@@ -1,4 +1,4 @@
-"""ChatServer: the endpoint that judges clients has to keep its own word."""
+"""ChatServer: the endpoint that tests clients follows the protocol itself."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_cut_of_a_chunked_body_shows() -> None:
         ask(server.base_url, stream=True)
 
 
-def test_a_cut_beyond_the_end_is_none() -> None:
+def test_a_cut_beyond_the_end_has_no_effect() -> None:
     with ChatServer([Answer(text="one", cut_at=100_000)]) as server:
         assert ask(server.base_url, stream=True)[1].endswith(b"[DONE]\n\n")
         assert server.completed == 1

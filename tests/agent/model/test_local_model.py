@@ -1,4 +1,4 @@
-"""A small real model behind a real endpoint, for `make test-local-model`: no script has a hand in these answers."""
+"""A small real model behind a real endpoint, for `make test-local-model`: its answers are not scripted."""
 
 from __future__ import annotations
 

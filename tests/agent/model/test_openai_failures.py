@@ -1,4 +1,4 @@
-"""OpenAIModel when the endpoint fails: half an answer is none, and each failure says whether to come back, and when."""
+"""OpenAIModel when the endpoint fails: incomplete answers do not count; each failure says whether and when to retry."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_refusal_says_why_and_what_to_do(status: int, remedy: str) -> No
     assert remedy in str(error)
 
 
-async def test_a_spent_account_is_no_rate_limit() -> None:
+async def test_a_spent_account_is_not_a_rate_limit() -> None:
     with ChatServer([Answer(status=429, text="You exceeded your quota", code="insufficient_quota")]) as server:
         error = await fail(server)
     assert isinstance(error, ModelRefused)
@@ -98,7 +98,7 @@ async def test_a_key_that_the_endpoint_repeats_is_not_recorded() -> None:
     assert "sk-secret" not in str(error)
 
 
-async def test_what_stands_for_a_missing_key_is_no_secret() -> None:
+async def test_the_placeholder_for_a_missing_key_is_not_a_secret() -> None:
     with ChatServer([Answer(status=400, text="none of these tools is known")]) as server:
         assert "none of these tools is known" in str(await fail(server))
 
@@ -111,7 +111,7 @@ async def test_what_stands_for_a_missing_key_is_no_secret() -> None:
         ({"retry-after": "soon"}, None),
     ],
 )
-def test_the_finer_header_goes_first_and_nonsense_is_none(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_finer_header_goes_first_and_nonsense_is_ignored(headers: dict[str, str], seconds: float | None) -> None:
     answered = httpx2.Response(429, headers=headers, request=httpx2.Request("POST", "http://127.0.0.1"))
     assert of_status(openai.RateLimitError("", response=answered, body=None)).retry_after == seconds
 
@@ -143,7 +143,7 @@ async def test_an_endpoint_that_cannot_be_reached_is_named_with_what_to_do() -> 
             assert "s3cret" not in str(raised.value)
 
 
-def test_a_connection_that_takes_too_long_is_none() -> None:
+def test_a_connect_timeout_is_reported_as_unreachable() -> None:
     slow = openai.APITimeoutError(httpx2.Request("POST", "http://10.0.0.1"))
     slow.__cause__ = httpx2.ConnectTimeout("")
     error = of_no_connection(slow, httpx2.URL("http://10.0.0.1/v1/"), within=10)
@@ -223,7 +223,7 @@ async def test_no_cut_at_any_byte_makes_a_reply(framing: Literal["chunked", "unt
             async with at_once:
                 return (await asyncio.gather(model.complete(user(str(at)), ignore), return_exceptions=True))[0]
 
-        # An everyday run takes every eleventh byte, and all of the end, where a cut is the hardest to tell from none.
+        # An everyday run takes every eleventh byte, and all of the end, where a cut is the hardest to notice.
         places = [at for at in range(len(whole)) if FULL or at % 11 == 0 or at > len(whole) - 60]
         *cut, full = await asyncio.gather(*map(ask, [*places, len(whole)]))
     assert isinstance(full, Reply)
@@ -249,7 +249,7 @@ async def test_an_end_without_a_finish_reason_makes_no_reply() -> None:
     assert server.completed == 1
 
 
-async def test_an_event_that_is_no_chunk_makes_no_reply() -> None:
+async def test_an_event_that_is_not_a_chunk_makes_no_reply() -> None:
     with ChatServer([Answer(text="one two three", malformed=True)]) as server:
         error = await fail(server)
     assert "not a chat completion chunk" in str(error)
@@ -269,7 +269,7 @@ async def test_a_stream_that_ends_in_error_makes_no_reply() -> None:
         assert "finish_reason 'error'" in str(await fail(server))
 
 
-async def test_an_answer_that_is_no_stream_is_named() -> None:
+async def test_an_answer_that_is_not_a_stream_is_named() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\n<p>!")

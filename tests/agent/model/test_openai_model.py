@@ -93,7 +93,7 @@ async def test_usage_that_the_endpoint_does_not_give_is_none() -> None:
         assert (await model_of(server).complete(user("Hi."), ignore)).usage is None
 
 
-async def test_a_reply_that_ran_out_of_tokens_says_so() -> None:
+async def test_a_reply_that_ran_out_of_tokens_is_marked() -> None:
     with ChatServer([Answer(text="Once upon a", finish_reason="length")]) as server:
         assert (await model_of(server).complete(user("Tell."), ignore)).finish_reason == "length"
 
@@ -162,7 +162,7 @@ async def test_text_that_utf8_has_no_bytes_for_can_be_sent() -> None:
         ("[1]", '{"not_an_object": "[1]"}'),
     ],
 )
-async def test_arguments_that_are_no_object_do_not_spoil_the_conversation(written: str, sent: str) -> None:
+async def test_arguments_that_are_not_an_object_do_not_spoil_the_conversation(written: str, sent: str) -> None:
     with ChatServer([ScriptedCall("weather", written), "Sorry."]) as server:
         model = model_of(server)
         reply = await model.complete(user("The weather?"), ignore)
@@ -188,7 +188,7 @@ async def test_a_parameter_the_endpoint_refuses_is_done_without_from_then_on(ref
 
 
 async def test_a_refusal_that_doing_without_does_not_help_is_forgotten() -> None:
-    """It only named the parameter. An endpoint that knows no max_tokens would be lost for good."""
+    """It only named the parameter. An endpoint that knows no max_tokens could never be used again."""
     too_large = Answer(status=400, text="max_completion_tokens is too large")
     with ChatServer(lambda body: "Hi." if body.get("max_completion_tokens") == 9 else too_large) as server:
         model = model_of(server)

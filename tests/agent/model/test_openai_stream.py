@@ -71,7 +71,7 @@ def test_an_endpoint_that_repeats_the_key_is_not_repeated() -> None:
 def test_events_come_out_as_they_went_in_however_the_bytes_are_cut(
     texts: list[str], cuts: list[int], end: bytes
 ) -> None:
-    """JSON may hold U+2028 and its like as they are: they end no line."""
+    """JSON may hold U+2028 and its like unescaped: they do not end a line."""
     sent = b"".join(b": comment%bdata: %b%b%b" % (end, text.encode(), end, end) for text in texts)
     places = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
     parts = [sent[start:stop] for start, stop in pairwise(places)]
@@ -97,12 +97,12 @@ def test_events_as_the_standard_has_them(sent: bytes, events: list[str]) -> None
 @pytest.mark.parametrize(
     "data", ["", "{", "[]", "1", "[" * 99_999, '{"choices": 1}', '{"choices": [{"delta": {"content": 1}}]}']
 )
-def test_what_is_no_chunk_is_an_error(data: str) -> None:
+def test_what_is_not_a_chunk_is_an_error(data: str) -> None:
     with pytest.raises(ModelError, match="not a chat completion chunk"):
         Chunk.read(data)
 
 
-def test_what_is_missing_or_null_or_unknown_is_no_error() -> None:
+def test_what_is_missing_or_null_or_unknown_is_not_an_error() -> None:
     everything_null = {"choices": None, "usage": None, "model": None, "error": None, "more": 1}
     assembly = Assembly(user("go"), ignore)
     assembly.add(Chunk.read(json.dumps(everything_null)))
@@ -122,7 +122,7 @@ def test_the_usage_that_came_last_counts() -> None:
     assert reply.usage.total == 8
 
 
-def test_impossible_usage_is_none() -> None:
+def test_impossible_usage_is_ignored() -> None:
     """Of what an endpoint does not count, or counts in a way that cannot be, the tokens are estimated later on."""
     for prompt, completion, total in (
         (-5, 1, None),

@@ -86,12 +86,12 @@ async def test_an_exception_is_raised_once_to_each_request() -> None:
                 await model.complete(request, ignore)
             assert raised.value is expected
             depths.add(len(extract_tb(raised.tb)))
-        for _ in range(2):  # and the answer after it to whoever asks again
+        for _ in range(2):  # and the answer after it to every later call
             assert (await model.complete(request, ignore)).content == "done"
     assert len(depths) == 1  # no traceback grows by those before it
 
 
-async def test_a_script_that_is_over_says_so() -> None:
+async def test_a_script_that_is_over_raises_an_error() -> None:
     with pytest.raises(ModelRefused, match="has 1 answers, and this conversation has had 1"):
         await converse(ScriptedModel(["only"]), 2)
     with pytest.raises(ModelRefused, match="has 0 answers"):
@@ -129,14 +129,14 @@ def test_calls_count_as_output() -> None:
     assert estimate_usage(user("go"), Reply(tool_calls=made)).output_tokens > 0
 
 
-async def test_a_call_may_have_an_argument_called_name_and_arguments_that_are_no_json() -> None:
+async def test_a_call_may_have_an_argument_called_name_and_arguments_that_are_not_json() -> None:
     model = ScriptedModel([call("greet", name="Ada"), ScriptedCall("greet", "Ada")])
     first, second = await converse(model, 2)
     assert first.tool_calls[0].arguments == '{"name": "Ada"}'
     assert second.tool_calls[0].arguments == "Ada"
 
 
-async def test_what_is_no_script_is_refused() -> None:
+async def test_what_is_not_a_script_is_refused() -> None:
     with pytest.raises(InvalidValue, match=r"write \['done'\]"):
         ScriptedModel("done")
     with pytest.raises(InvalidValue, match="is not an answer"):
@@ -145,7 +145,7 @@ async def test_what_is_no_script_is_refused() -> None:
 
 @given(some.lists(some.booleans()))
 def test_every_line_of_a_script_is_reached_in_order(failures: list[bool]) -> None:
-    """The law: who retries after failures, and moves on after answers, reads the script from top to bottom."""
+    """The law: a caller that retries after failures, and goes on after answers, reads the script from top to bottom."""
     lines = list(enumerate(failures))
     script = Script(lines, lambda line: line[1])
     read, turn = [], 0

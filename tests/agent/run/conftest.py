@@ -4,13 +4,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, ManualClock
+from tests.ready_schema import new_file
 from tests.stores import MEMORY
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """A file that several Holdfasts open one after the other."""
-    return f"sqlite:///{tmp_path}/hold.db"
+    return f"sqlite:///{new_file(tmp_path / 'hold.db')}"
 
 
 @pytest.fixture(params=["sqlite", MEMORY])

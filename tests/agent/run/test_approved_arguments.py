@@ -35,7 +35,7 @@ from holdfast.agent.scripted import Line, call
 from holdfast.agent.tool import Tool
 from holdfast.agent.transcript import RecordedAnswer
 from tests.agent.parameters import KEPT, REFUSED_WHEN_CALLED, Kind
-from tests.agent.support import PATIENCE, asked, finished, register, told
+from tests.agent.support import PATIENCE, asked, finished, register, tool_results
 from tests.engine.support import crashing_worker, ended, reaches, until
 
 HOUR = 3600.0
@@ -68,7 +68,7 @@ def settled(value: Any) -> Any:  # noqa: ANN401
 
 
 def act_of(seen: Seen, *, under_way: asyncio.Event | None = None) -> Tool:
-    """Return a tool with every kind of parameter, which tells how it was called; with ``under_way`` it never ends."""
+    """Return a tool with every kind of parameter, which records how it was called; with ``under_way`` it never ends."""
 
     def note(who: str, values: dict[str, Any]) -> None:
         seen.append((who, {name: settled(value) for name, value in values.items()}))
@@ -154,7 +154,7 @@ async def test_no_approval_for_arguments_that_cannot_be_passed_exactly(url: str)
         assert await all_approvals(hold, handle) == []
         assert await hold.store.effects(task_id=handle.id) == []
     assert made == []
-    for kind, words in zip(REFUSED_WHEN_CALLED, told(model), strict=True):
+    for kind, words in zip(REFUSED_WHEN_CALLED, tool_results(model), strict=True):
         assert f"its parameter {kind.name!r} cannot be restored unchanged" in words
 
 
@@ -222,10 +222,10 @@ async def test_an_approved_call_that_no_longer_fits_goes_to_a_person_and_waits_f
                 last = doubt.approval_id
                 await hold.resolve(doubt, Decision.ABSENT, by="ann")
 
-                async def is_asked_anew(before: str | None = last) -> bool:
+                async def is_asked_again(before: str | None = last) -> bool:
                     return any(one.approval_id not in {None, before} for one in await hold.doubts(handle))
 
-                await until(is_asked_anew, patience=PATIENCE)
+                await until(is_asked_again, patience=PATIENCE)
             doubt = await doubt_about(hold, handle)
         assert model.requests == []
         await hold.resolve(doubt, Decision.ABSENT, by="ann")
@@ -261,7 +261,7 @@ async def test_a_call_in_doubt_that_no_longer_fits_is_not_asked_about_with_other
             await hold.resolve(doubt, Decision.ABANDON, by="ann")
             assert await ended(handle) == "done"
     assert made == [("/srv/tmp", True)], "neither v2 nor its reconcile was called"
-    assert "was given up" in told(model)[0]
+    assert "was given up" in tool_results(model)[0]
 
 
 async def test_a_question_about_a_call_that_no_longer_fits_is_taken_back(url: str) -> None:
@@ -424,7 +424,7 @@ async def test_an_idempotent_call_that_no_longer_fits_is_an_error_and_the_model_
             assert made == []
             await hold.approve(again.id, by="ann")
             assert await ended(handle) == "done"
-    assert "it also takes 'urgent'" in told(model, 0)[0]
+    assert "it also takes 'urgent'" in tool_results(model, 0)[0]
     assert made == [("disk", "yes")]
 
 
@@ -468,7 +468,7 @@ async def test_in_a_new_round_a_call_is_known_by_what_the_model_wrote(url: str) 
         handle = await finished(hold, agent)
         assert (await handle.task()).round == 2
     [request_id] = made
-    assert told(model) == [f"ordered {request_id}"] * 2
+    assert tool_results(model) == [f"ordered {request_id}"] * 2
 
 
 async def test_a_sub_agent_takes_over_what_its_sibling_did_by_what_the_model_wrote(url: str) -> None:
@@ -504,4 +504,4 @@ async def test_a_call_that_was_refused_is_not_made_when_the_tool_appears(url: st
         async with hold.worker():
             assert await ended(hold.handle(handle.id)) == "done"
     assert made == []
-    assert "there is no tool 'order'" in told(model)[0]
+    assert "there is no tool 'order'" in tool_results(model)[0]

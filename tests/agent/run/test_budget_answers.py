@@ -24,7 +24,7 @@ from holdfast.agent.scripted import Answer, ScriptedCall, call
 from holdfast.model.queries import TaskFilter
 from holdfast.testing import sandbox
 from tests.agent.budget.support import PATIENCE, asked, line, look, register
-from tests.agent.support import told
+from tests.agent.support import tool_results
 from tests.engine.support import settle, until
 
 DEAR = {"scripted": Price(input=1.0, output=1.0)}
@@ -173,4 +173,4 @@ async def test_sub_agents_at_once_wait_for_what_the_others_have_set_aside(hold: 
         assert len(helping.requests) == 2  # which have set aside all there is
         gate.set()
         assert await task.result(timeout=PATIENCE) == "done"
-    assert told(model) == ["found it"] * 3
+    assert tool_results(model) == ["found it"] * 3

@@ -1,4 +1,4 @@
-"""A tool is deployed anew while a task is under way: what was done counts, and what is in doubt stays in doubt."""
+"""A tool is deployed again while a task is under way: what was done counts, and what is in doubt stays in doubt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from holdfast import Decision, Doubt, Handle, Holdfast, ManualClock, ScriptedModel, TaskState, decode, tool
 from holdfast.agent.scripted import Line, call
 from holdfast.agent.tool import Tool
-from tests.agent.support import PATIENCE, register, told
+from tests.agent.support import PATIENCE, register, tool_results
 from tests.engine.support import crashing_worker, ended, reaches, until
 
 Made = list[tuple[Any, ...]]
@@ -117,11 +117,11 @@ async def test_a_call_in_doubt_waits_for_a_person_whatever_became_of_the_tool(
         handle = hold.handle(task_id)
         async with hold.worker():
             doubt = await doubt_about(hold, handle)
-            assert model.requests == []  # it was not told that nothing was done
+            assert model.requests == []  # it got no message that nothing was done
             assert doubt.effect.step_key == "pay:1.0"
             await hold.resolve(doubt, Decision.HAPPENED, result="receipt 17", by="ann")
             assert await ended(handle) == "done"
-    assert told(model) == ["receipt 17"]
+    assert tool_results(model) == ["receipt 17"]
     assert made == [(5,)]
 
 
@@ -134,7 +134,7 @@ async def test_an_absent_call_of_a_removed_tool_is_an_error_for_the_model(url: s
         async with hold.worker():
             await hold.resolve(await doubt_about(hold, handle), Decision.ABSENT, by="ann")
             assert await ended(handle) == "done"
-    [said] = told(model)
+    [said] = tool_results(model)
     assert "there is no tool 'pay'" in said
     assert made == [(5,)]
 
@@ -148,7 +148,7 @@ async def test_if_it_did_not_happen_and_no_longer_fits_the_tool_is_not_called(ur
         async with hold.worker():
             await hold.resolve(await doubt_about(hold, handle), Decision.ABSENT, by="ann")
             assert await ended(handle) == "done"
-    [said] = told(model)
+    [said] = tool_results(model)
     assert "currency" in said
     assert made == [(5,)]
 
@@ -162,7 +162,7 @@ async def test_if_it_did_not_happen_and_still_fits_it_is_made(url: str, clock: M
         async with hold.worker():
             await hold.resolve(await doubt_about(hold, handle), Decision.ABSENT, by="ann")
             await ended(handle)
-    assert told(model) == ["paid"]
+    assert tool_results(model) == ["paid"]
     assert made == [(5,), (5,)]
 
 
@@ -259,7 +259,7 @@ async def test_a_completed_call_replays_whatever_the_tool_takes_now(url: str, de
 
     task_id = await crash_after(url, call("pay", amount=5), pay)
     model = await go_on(url, task_id, deployed(made))
-    assert told(model) == ["paid"]
+    assert tool_results(model) == ["paid"]
     assert made == [(5, 0)]
 
 
@@ -267,7 +267,7 @@ async def test_a_completed_call_of_a_tool_that_is_gone_replays(url: str) -> None
     made: Made = []
     task_id = await crash_after(url, call("pay", amount=5), *the_same(made))
     model = await go_on(url, task_id)
-    assert told(model) == ["paid"]
+    assert tool_results(model) == ["paid"]
     assert made == [(5,)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast import Context, Decision, Holdfast, tool
 from holdfast.agent.scripted import call
 from holdfast.agent.tool import Tool
-from tests.agent.support import PATIENCE, register, told
+from tests.agent.support import PATIENCE, register, tool_results
 from tests.engine.support import until
 
 
@@ -43,8 +43,8 @@ async def test_a_pure_tool_that_exits_is_an_error_for_the_model(hold: Holdfast, 
         assert await task.result(timeout=PATIENCE) == "done"
         other = await hold.submit(neighbour)
         assert await other.result(timeout=PATIENCE) == "fine"
-    assert len(told(model)) == at_once
-    assert all("SystemExit" in said for said in told(model))
+    assert len(tool_results(model)) == at_once
+    assert all("SystemExit" in said for said in tool_results(model))
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
@@ -67,4 +67,4 @@ async def test_a_once_tool_that_exits_is_in_doubt(hold: Holdfast, is_async: bool
         for doubt in await hold.doubts(task):
             await hold.resolve(doubt, Decision.HAPPENED, result="it did", by="ann")
         assert await task.result(timeout=PATIENCE) == "done"
-    assert told(model) == ["it did"] * at_once
+    assert tool_results(model) == ["it did"] * at_once

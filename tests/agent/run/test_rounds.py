@@ -14,7 +14,7 @@ from holdfast.engine.manage.message import inbox
 from holdfast.model.agent_state import Constraints, HumanInTheLoop
 from holdfast.model.risk import RiskLevel
 from holdfast.model.task import JsonValue
-from tests.agent.support import PATIENCE, asked, finished, heard, register, told
+from tests.agent.support import PATIENCE, asked, finished, heard, register, tool_results
 from tests.engine.support import until
 
 ONE_TRY = Retry(max_attempts=1)
@@ -124,7 +124,7 @@ async def test_constraints_tightened_while_the_model_thinks_hold_for_what_it_ans
             await hold.reject(question.id, by="ann", note="not now")
         await task[0].result(timeout=PATIENCE)
     assert acted == []
-    assert all("not now" in said for said in told(model))
+    assert all("not now" in said for said in tool_results(model))
 
 
 # Once
@@ -149,7 +149,7 @@ async def test_of_two_equal_calls_in_the_third_round_only_the_second_is_made(hol
     )
     await finished(hold, agent)
     assert paid == [1, 1]
-    assert told(model)[-2:] == ["paid, number 1", "paid, number 2"]
+    assert tool_results(model)[-2:] == ["paid, number 1", "paid, number 2"]
 
 
 # What is said
@@ -201,7 +201,7 @@ async def test_a_message_cannot_be_forged(hold: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("payload", [{"hello": 1}, {"text": 7}, "garbage", None])
-async def test_what_is_no_message_is_passed_over(hold: Holdfast, payload: JsonValue) -> None:
+async def test_what_is_not_a_message_is_passed_over(hold: Holdfast, payload: JsonValue) -> None:
     agent, model = register(hold, [call("ask_question", question="which?"), "done"])
     task = await hold.submit(agent, "go")
     async with hold.worker():

@@ -17,7 +17,7 @@ __all__ = ["watch"]
 GATED = Constraints(human_in_the_loop=HumanInTheLoop(required_for_risk_levels=(RiskLevel.EXTERNAL_ACTION,)))
 
 
-async def test_a_call_that_is_armed_already_needs_leave_too(url: str, watch: Callable[[], list[Watched]]) -> None:
+async def test_a_call_that_is_armed_already_needs_an_approval_too(url: str, watch: Callable[[], list[Watched]]) -> None:
     watches = watch()
     acted: list[str] = []
     armed: list[str] = []

@@ -84,7 +84,7 @@ def watching(*arguments: str, url: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _converse(ours: int, theirs: int, types: str | None, ended: int) -> str:
-    """Read until the command has ended; type when the question is there. Say what was read."""
+    """Read until the command has ended; type when the question is there. Return what was read."""
     said, give_up, waited_for = b"", time.monotonic() + PATIENCE, [ours, ended]
     while time.monotonic() < give_up:
         ready, _, _ = select.select(waited_for, [], [], 0.1)
@@ -95,7 +95,7 @@ def _converse(ours: int, theirs: int, types: str | None, ended: int) -> str:
             continue
         try:
             read = os.read(ours, 65_536)
-        except OSError:  # how Linux says that nobody has the other end any more
+        except OSError:  # Linux reports this when no process has the other end open
             read = b""
         if not read:
             assert types is None or b"Go on?" in said, f"it never asked: {said!r}"

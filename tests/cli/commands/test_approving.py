@@ -122,7 +122,7 @@ async def test_a_person_is_shown_what_exactly_and_asked(url: str) -> None:
         "decided_by": "tess",
     }
     again = at_terminal("approve", approval_id, url=url, types=None)
-    assert again.code == 4, "and nobody is asked about what cannot be done"
+    assert again.code == 4, "and no person is asked about what cannot be done"
 
 
 def row_of(said: str, label: str) -> str:
@@ -217,7 +217,7 @@ async def test_the_wrong_command_names_the_right_one(url: str) -> None:
         assert (answer.code, answer.out) == (2, "")
         assert answer.said.count("\n") == 1
         assert right in answer.said
-    assert at_terminal("approve", question, url=url, types=None).code == 2, "nobody is asked first"
+    assert at_terminal("approve", question, url=url, types=None).code == 2, "no person is asked first"
 
 
 @pytest.mark.parametrize("verb", ["approve", "reject", "answer"])

@@ -30,9 +30,9 @@ async def test_digits_are_a_position(url: str) -> None:
     origin = await bring(url, "greet", "you", to=TaskState.COMPLETED)
     async with Holdfast(url) as hold:
         [first, second] = await hold.store.steps(origin)
-    told = json.loads(holdfast("fork", origin, "--at", str(first.position), "--json", url=url).out)
-    assert told["forked_from"] == {"task_id": origin, "step": "first", "position": first.position}
-    assert (told["name"], told["state"]) == ("greet", "pending")
+    parsed = json.loads(holdfast("fork", origin, "--at", str(first.position), "--json", url=url).out)
+    assert parsed["forked_from"] == {"task_id": origin, "step": "first", "position": first.position}
+    assert (parsed["name"], parsed["state"]) == ("greet", "pending")
     everything = json.loads(holdfast("fork", origin, "--json", url=url).out)
     assert everything["forked_from"]["step"] == second.key
     assert holdfast("fork", origin, "--at", "nowhere", url=url).code != 0

@@ -28,17 +28,17 @@ async def test_what_is_stored_is_recalled_and_found(url: str) -> None:
     stored = holdfast("memory", "store", "billing", "port", "8443", "--half-life", "never", url=url)
     assert stored.code == 0, stored.said
     assert "billing: port: 8443 (says tess)" in stored.said
-    told = json.loads(
+    parsed = json.loads(
         holdfast(
             *("memory", "store", "billing", "owner", "Ada", "--confidence", "0.8", "--source", "wiki", "--json"),
             *("--half-life", "7d"),
             url=url,
         ).out
     )
-    assert only(told, "value", "confidence", "source") == {"value": "Ada", "confidence": 0.8, "source": "wiki"}
+    assert only(parsed, "value", "confidence", "source") == {"value": "Ada", "confidence": 0.8, "source": "wiki"}
     related = holdfast("memory", "relate", "billing", "depends on", "postgres", url=url)
     [port, needs, owner] = await recalled(url, "billing")
-    assert (stored.out.split()[-1], related.out.split()[-1], told["id"]) == (port.id, needs.id, owner.id)
+    assert (stored.out.split()[-1], related.out.split()[-1], parsed["id"]) == (port.id, needs.id, owner.id)
     assert (port.value, port.half_life, owner.half_life) == (8443, None, timedelta(days=7))
     assert (needs.relation, needs.half_life) == (True, timedelta(days=30))
     listed = holdfast("memory", "recall", "billing", url=url).out.splitlines()
@@ -48,11 +48,11 @@ async def test_what_is_stored_is_recalled_and_found(url: str) -> None:
     assert [fact["value"] for fact in one["facts"]] == [8443]
     found = json.loads(holdfast("memory", "search", "postg", "--json", url=url).out)
     assert [fact["id"] for fact in found["facts"]] == [needs.id]
-    nothing = holdfast("memory", "recall", "nobody", url=url)
-    assert (nothing.code, nothing.out, nothing.said) == (0, "", "holdfast: nothing is known about nobody\n")
+    nothing = holdfast("memory", "recall", "mallory", url=url)
+    assert (nothing.code, nothing.out, nothing.said) == (0, "", "holdfast: nothing is known about mallory\n")
 
 
-async def test_a_conflict_is_said_shown_and_settled(url: str) -> None:
+async def test_a_conflict_is_reported_shown_and_settled(url: str) -> None:
     holdfast("memory", "store", "billing", "owner", "Ada", "--source", "wiki", url=url)
     second = holdfast("memory", "store", "billing", "owner", "Grace", "--source", "chat", url=url)
     assert "other sources say something else" in second.said
@@ -111,7 +111,7 @@ async def test_there_and_back(url: str, tmp_path: Path) -> None:
     "given",
     [("--confidence", "2"), ("--half-life", "soon"), ("--half-life", "0s")],
 )
-async def test_what_is_no_fact(url: str, given: tuple[str, ...]) -> None:
+async def test_what_is_not_a_fact(url: str, given: tuple[str, ...]) -> None:
     answer = holdfast("memory", "store", "billing", "owner", "Ada", *given, url=url)
     assert (answer.code, answer.out) == (2, "")
     assert await recalled(url, "billing") == []

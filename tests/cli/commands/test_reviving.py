@@ -57,7 +57,7 @@ async def test_one_that_refuses_does_not_stop_the_others(url: str) -> None:
     assert refused["error"]
 
 
-async def test_a_message_is_said_first(url: str) -> None:
+async def test_a_message_is_sent_first(url: str) -> None:
     [task_id] = await failed(url)
     assert holdfast("resume", task_id, "--message", "try harder", url=url).code == 0
     async with Holdfast(url) as hold:

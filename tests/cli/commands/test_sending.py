@@ -13,8 +13,8 @@ async def test_an_agent_reads_it(url: str) -> None:
     answer = holdfast("send", task_id[-8:], "be brief", url=url)
     assert (answer.code, answer.out) == (0, "")
     assert answer.said == f"holdfast: task {task_id} reads it before its next model call\n"
-    told = json.loads(holdfast("send", task_id, "please", "--by", "ann", "--json", url=url).out)
-    assert told == {"task_id": task_id, "text": "please", "by": "ann"}
+    parsed = json.loads(holdfast("send", task_id, "please", "--by", "ann", "--json", url=url).out)
+    assert parsed == {"task_id": task_id, "text": "please", "by": "ann"}
     async with Holdfast(url) as hold:
         [approval] = await hold.approvals(task_id)
         await hold.approve(approval.id, by="ann")

@@ -70,10 +70,10 @@ def _send_mail() -> str:
 
 
 def _think(request: Request) -> str | ScriptedCall:
-    told = " ".join(message.content for message in request.messages)
-    if "be brief" in told:
+    conversation = " ".join(message.content for message in request.messages)
+    if "be brief" in conversation:
         return "OK."
-    return "It is done, dear user." if "sent" in told else call("_send_mail")
+    return "It is done, dear user." if "sent" in conversation else call("_send_mail")
 
 
 hold = define(Holdfast())

@@ -113,9 +113,9 @@ async def check_store(run: Run, hold: Holdfast) -> None:
     assert state.completed_steps == state.plan
     effects = await hold.store.effects(task_id=task_id)
     assert {effect.state for effect in effects} == {EffectState.DONE}
-    (told,) = [effect for effect in effects if effect.result is not None]
-    assert told.step_key == "apply_changes:9.0"
-    assert told.fence < (await hold.handle(task_id).task()).fence
+    (recorded,) = [effect for effect in effects if effect.result is not None]
+    assert recorded.step_key == "apply_changes:9.0"
+    assert recorded.fence < (await hold.handle(task_id).task()).fence
     (approval,) = await hold.approvals(task_id, states=[ApprovalState.APPROVED])
     assert approval.consumed_by == run.facts["effects"][-1]["effect_id"]
 

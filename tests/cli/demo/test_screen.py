@@ -28,7 +28,7 @@ STORY = (
 
 
 def in_a_terminal(folder: Path, *options: str, **also: str) -> tuple[int, str]:
-    """Run the demo on a terminal of 80x24; return its exit code and all that was written there."""
+    """Run the demo on a terminal of 80x24; return its exit code and its output."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     written = b""

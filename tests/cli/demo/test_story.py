@@ -46,12 +46,12 @@ def in_the_fatal_step() -> Snapshot:
     )
 
 
-def told(run: Snapshot) -> list[str]:
+def lines_of(run: Snapshot) -> list[str]:
     return [event.words for event in tell(run)]
 
 
 def test_the_whole_story_in_its_order() -> None:
-    words = told(good_run())
+    words = lines_of(good_run())
     order = [
         "worker-1 (pid 101) claims the task",
         "step 7, migrate_schema: done, by worker-1",
@@ -71,7 +71,7 @@ def test_the_whole_story_in_its_order() -> None:
 
 
 def test_nothing_is_reported_before_it_happened() -> None:
-    words = " ".join(told(in_the_fatal_step()))
+    words = " ".join(lines_of(in_the_fatal_step()))
     assert "apply_changes: armed as 00000007, and called 00000007 is in the ledger" in words
     for later in ("SIGKILL", "takes over", "in doubt", "asks", "it happened:", "approved", "completed:"):
         assert later not in words
@@ -81,7 +81,7 @@ def test_the_end_is_reported_once_its_result_is_known() -> None:
     """The parts of a snapshot are read one after the other: the history may know more than the record."""
     run = good_run()
     early = replace(run, task=replace(run.task, state=TaskState.RUNNING, result=None))
-    assert not any(words.startswith("completed:") for words in told(early))
+    assert not any(words.startswith("completed:") for words in lines_of(early))
 
 
 def test_every_event_is_shown_once() -> None:

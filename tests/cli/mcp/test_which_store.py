@@ -33,7 +33,7 @@ async def test_it_starts_as_printed_from_anywhere_and_finds_that_store(
 ) -> None:
     write_application(tmp_path, "sqlite:///app.db")
     async with Holdfast(f"sqlite:///{tmp_path}/app.db") as hold:
-        await hold.store.get("nobody")
+        await hold.store.get("unknown")
     found = entry("json", printed(tmp_path, "app", "--read-only").stdout)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

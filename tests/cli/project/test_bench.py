@@ -68,8 +68,15 @@ def test_postgresql(database: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    ("kind", "number", "code"),
+    [
+        ("sqlite", signal.SIGINT, 130),
+        ("postgresql", signal.SIGTERM, 143),
+        pytest.param("sqlite", signal.SIGTERM, 143, marks=pytest.mark.full),
+        pytest.param("postgresql", signal.SIGINT, 130, marks=pytest.mark.full),
+    ],
+)
 def test_stopped_in_the_middle_it_leaves_nothing(
     kind: str, number: signal.Signals, code: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.project.support import PATIENCE, clean_environment
 
 AS_INSTALLED = "import sys; sys.argv[0] = 'holdfast'; from holdfast.cli import main; main()"
-"""As the script on the PATH runs it: completion goes by the name of the program."""
+"""As the script on the PATH runs it: completion uses the name of the program."""
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> str:

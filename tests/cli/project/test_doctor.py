@@ -117,7 +117,7 @@ def test_an_older_schema_that_stands_in_the_wal_is_left_there(tmp_path: Path) ->
     before = contents(tmp_path)
     assert level(doctor(tmp_path, code=1), "schema") == "error"
     after = contents(tmp_path)
-    after.pop("holdfast.db-shm", None)  # an index of the WAL that readers share, and make anew
+    after.pop("holdfast.db-shm", None)  # an index of the WAL that readers share, and rebuild
     assert after == before
 
 
@@ -149,7 +149,7 @@ async def test_a_journal_that_another_program_changed_is_left_as_it_is(tmp_path:
         (b"", "nothing in it yet"),
     ],
 )
-def test_files_that_are_no_store(body: bytes | None, words: str, tmp_path: Path) -> None:
+def test_files_that_are_not_a_store(body: bytes | None, words: str, tmp_path: Path) -> None:
     path = tmp_path / "holdfast.db"
     if body is None:
         connection = apsw.Connection(str(path))
@@ -163,7 +163,7 @@ def test_files_that_are_no_store(body: bytes | None, words: str, tmp_path: Path)
     assert contents(tmp_path) == before
 
 
-def test_folders_that_are_no_store(tmp_path: Path) -> None:
+def test_folders_that_are_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     assert "is a directory" in doctor(tmp_path, "--database-url", "sqlite:///data", code=1)["store"][0]["words"]
     assert "holds no store" in doctor(tmp_path, "--database-url", "json:///data", code=1)["store"][0]["words"]
@@ -190,7 +190,7 @@ async def test_a_json_store(tmp_path: Path) -> None:
     await make_store(url)
     found = doctor(tmp_path, "--database-url", url)
     assert (level(found, "store"), level(found, "queues")) == ("ok", "warning")
-    assert found["store"][0]["words"].endswith("answers: JSON files")  # whose version there is none of
+    assert found["store"][0]["words"].endswith("answers: JSON files")  # without a version
     async with Holdfast(url):
         busy = doctor(tmp_path, "--database-url", url)
     assert level(busy, "store") == "warning"
@@ -215,7 +215,7 @@ async def test_work_without_a_worker(tmp_path: Path) -> None:
 
 
 async def test_a_dead_worker_keeps_its_task_until_it_is_taken_back(tmp_path: Path) -> None:
-    """The doctor says so, and is not the one who does it."""
+    """The doctor reports it, and does not repair it."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     async with Holdfast(url) as hold:
         handle: Handle[None] = await hold.submit("work", queue="default")
@@ -298,7 +298,7 @@ async def test_the_remedies_say_which_store_they_are_for(tmp_path: Path) -> None
 
 
 def test_no_code_is_run_by_surprise(tmp_path: Path) -> None:
-    """A holdfast.toml above the working directory, or one that others can write, names code that may be anybody's."""
+    """A holdfast.toml above the working directory, or one that others can write, may name any code."""
     below = tmp_path / "deep" / "down"
     below.mkdir(parents=True)
     (tmp_path / "shop.py").write_text("open('it-ran', 'w')\n" + APPLICATION.format(url=""), encoding="utf-8")
@@ -353,7 +353,7 @@ def test_postgresql(postgres18: PostgresServer, tmp_path: Path) -> None:
 
 
 def postgres_is_unsafe(url: str) -> bool:
-    """Say whether the server of the tests saves itself the syncs, which the doctor has to notice."""
+    """Say whether the server of the tests runs without syncs, which the doctor has to notice."""
     with psycopg.connect(url) as connection:
         names = ("fsync", "full_page_writes", "synchronous_commit")
         return any(connection.execute(f"SHOW {name}").fetchone() == ("off",) for name in names)

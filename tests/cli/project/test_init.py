@@ -105,7 +105,7 @@ def test_the_project_runs(tmp_path: Path) -> None:
 
 
 def test_a_worker_of_the_project_does_what_is_submitted(tmp_path: Path) -> None:
-    """From a folder below, too: everybody goes by the same holdfast.toml."""
+    """Also from a folder below: all of them use the same holdfast.toml."""
     holdfast(tmp_path, "init", check=True)
     below = tmp_path / "below"
     below.mkdir()

@@ -82,7 +82,7 @@ async def delegate(ctx: Context) -> list[str]:
 
 @hold.task
 async def delegate_elsewhere(ctx: Context) -> str:
-    child = await ctx.submit(greet, "nobody", queue="nobody")
+    child = await ctx.submit(greet, "sophie", queue="remote")
     return await child.result()
 
 

@@ -59,14 +59,14 @@ async def _make(url: str) -> dict[str, str]:
         ids = await _settle(hold)
         ids["fork"] = (await hold.fork(ids["agent"], at="check_disk:2.0", key="fork", by="ann")).id
         await hold.cancel(ids["fork"], "only tried", by="ann")
-        ids["cancelled"] = (await hold.submit("greet", "nobody", queue="nobody")).id
+        ids["cancelled"] = (await hold.submit("greet", "sophie", queue="remote")).id
         await hold.cancel(ids["cancelled"], "changed my mind", by="ann")
-        ids["pending"] = (await hold.submit("greet", "nobody", queue="nobody", priority=3)).id
-        ids["delayed"] = (await hold.submit("greet", "later", queue="nobody", delay=3600)).id
+        ids["pending"] = (await hold.submit("greet", "sophie", queue="remote", priority=3)).id
+        ids["delayed"] = (await hold.submit("greet", "later", queue="remote", delay=3600)).id
         review = await hold.store.save(Task(agent_id="by-hand", user_input="look at it", state=TaskState.REVIEW))
         ids["review"] = review.id
         ids["running"] = await _claimed(hold, hold, "vulcan", lease=50_000)
-        # Nobody has to hurry to claim within a lease that is over for everybody else.
+        # Claimed by a clock that is two minutes behind: for all others this lease is over at once.
         async with Holdfast(url, clock=ManualClock(datetime.now(UTC) - timedelta(minutes=2))) as earlier:
             ids["silent"] = await _claimed(hold, earlier, "ghost", lease=60)
     return ids
@@ -96,13 +96,13 @@ async def _settle(hold: Holdfast) -> dict[str, str]:
 
 
 async def _is_settled(hold: Holdfast, task_id: str, state: TaskState) -> bool:
-    """Say whether a task is where it stays. A doubt has to come to a person: until then the engine finds out."""
+    """Say whether a task is in its final situation. A doubt has to reach a person: until then the engine finds out."""
     seen = await read_overview(hold, task_id)
     return seen.task.state is state and all(doubt.decisions for doubt in seen.doubts)
 
 
 async def _claimed(hold: Holdfast, theirs: Holdfast, label: str, *, lease: float) -> str:
-    """Leave a task to a worker that is not there, and was at their time: only its lease says whether it lives."""
+    """Leave a task to a worker that is gone, registered by their clock: only its lease shows whether it lives."""
     handle: Handle[Any] = await hold.submit("greet", label, queue=label)
     details = {"host": "host", "pid": 4711, "queues": [label], "tasks": ["greet"], "concurrency": 4}
     worker = await theirs.store.register(NewWorker(label=label, lease=lease, details=details))

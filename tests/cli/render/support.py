@@ -59,7 +59,7 @@ def surroundings(url: str | None, **more: str) -> dict[str, str]:
 
 
 class Screen:
-    """A terminal, and what was said in it."""
+    """A terminal, and what was printed on it."""
 
     def __init__(self, *, columns: int, lines: int) -> None:
         self._master, self._slave = pty.openpty()
@@ -68,7 +68,7 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What it has said so far, without colours and movements of the cursor."""
+        """What was printed so far, without colours and movements of the cursor."""
         return _CODES.sub("", self.said).replace("\r\n", "\n")
 
     def _read(self, patience: float) -> bool:
@@ -78,7 +78,7 @@ class Screen:
             return True
         try:
             data = os.read(self._master, 1 << 16)
-        except OSError as error:  # how Linux says that nobody holds the other end any more
+        except OSError as error:  # Linux reports this when no process has the other end open
             if error.errno != errno.EIO:
                 raise
             return False
@@ -127,7 +127,7 @@ class Terminal(Screen):
         return [[line.rstrip() for line in _CODES.sub("", one).replace("\r", "").split("\n")] for one in drawn]
 
     def until(self, words: str | Callable[[], bool]) -> None:
-        """Read until it has said something."""
+        """Read until it has printed something."""
         happened = words if callable(words) else (lambda: words in self.text)
         give_up = time.monotonic() + PATIENCE
         while not happened():
@@ -162,7 +162,7 @@ class Finished(Screen):
             while process.exitcode is None:
                 self._read(0.02)
                 assert time.monotonic() < give_up, self.text
-            # Our own end of it was open so far: there is no end before the command has begun.
+            # Our own end of it was open so far, so that the command could begin before there is an end.
             os.close(self._slave)
             while self._read(0.1):
                 assert time.monotonic() < give_up, self.text

@@ -130,7 +130,7 @@ async def test_only_an_endpoint_that_never_answered_counts_as_not_reached() -> N
                 found = await read_reach(hold, handle.id, since=box.clock.now() - timedelta(hours=1))
                 assert (found.is_reached, found.unreached is not None) == (is_reached, is_unreached)
                 later = await read_reach(hold, handle.id, since=box.clock.now() + timedelta(hours=1))
-                assert later.unreached is None  # only what was tried since counts
+                assert later.unreached is None  # only what was tried since then counts
             handle = await hold.submit(parent)
             await box.idle()
             below = await read_reach(hold, handle.id, since=box.clock.now() - timedelta(hours=1))
@@ -145,16 +145,16 @@ async def test_every_try_is_on_every_screen() -> None:
         with box.frozen():
             service = Service(hold)
             handle = await hold.submit(agent, "Hi.")
-            told: dict[str, str] = {}
+            read_lines: dict[str, str] = {}
             seen = await service.overview(handle.id)
             for _ in range(100):
                 await box.idle()
                 seen = await service.overview(handle.id)
-                told.update((key, line) for key, line in _lines(seen) if key not in told)
+                read_lines.update((key, line) for key, line in _lines(seen) if key not in read_lines)
                 if seen.task.state is TaskState.WAITING:
                     break
                 await box.advance(0.5)
-            tries = [line.strip() for line in told.values() if "llm:1, try" in line]
+            tries = [line.strip() for line in read_lines.values() if "llm:1, try" in line]
             assert tries[0].startswith(f"✗ llm:1, try 1: ModelUnreachable: {AWAY}; again in ")
             assert [line.partition("; again in ")[0] for line in tries[1:]] == [
                 f"✗ llm:1, try {n}: the same" for n in range(2, len(tries) + 1)

@@ -31,8 +31,8 @@ def test_steps_are_work_and_waits(museum: Museum) -> None:
         ["2", "✗", "strike", "step", "failed", "2"],
     ]
     [charged] = words(museum, "steps", museum.ids["doubt"])[1:2]
-    told = json.loads(holdfast("steps", museum.ids["doubt"], "--json", url=museum.url).stdout)["steps"]
-    assert told[0]["effect_id"][-8:] in charged
+    parsed = json.loads(holdfast("steps", museum.ids["doubt"], "--json", url=museum.url).stdout)["steps"]
+    assert parsed[0]["effect_id"][-8:] in charged
 
 
 def test_all_shows_the_lines_of_the_engine_under_their_keys(museum: Museum) -> None:
@@ -93,8 +93,8 @@ def test_history_tells_every_move(museum: Museum) -> None:
     assert rows[1][1:4] == ["pending", "running", "1"]
     assert rows[1][4] == "worker"
     assert " ".join(rows[2]).endswith("attempt 1 of 1 failed: ValueError: no luck �[31mred�[0m �]0;title�")
-    told = json.loads(holdfast("history", museum.ids["failed"], "--json", url=museum.url).stdout)["history"]
-    assert [(move["from"], move["to"]) for move in told] == [
+    parsed = json.loads(holdfast("history", museum.ids["failed"], "--json", url=museum.url).stdout)["history"]
+    assert [(move["from"], move["to"]) for move in parsed] == [
         (None, "pending"),
         ("pending", "running"),
         ("running", "failed"),
@@ -129,8 +129,8 @@ def test_the_history_of_a_state(museum: Museum) -> None:
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert "plan of 3 steps, now: look" in " ".join(rows[1])
     assert "done: look, now: order, disk = 97 %" in " ".join(rows[2])
-    told = json.loads(holdfast("state", museum.ids["agent"], "--history", "--json", url=museum.url).stdout)["patches"]
-    assert [(one["version"], one["author"]) for one in told][2] == (3, "observe")
+    parsed = json.loads(holdfast("state", museum.ids["agent"], "--history", "--json", url=museum.url).stdout)["patches"]
+    assert [(one["version"], one["author"]) for one in parsed][2] == (3, "observe")
 
 
 def test_what_changed(museum: Museum) -> None:
@@ -139,8 +139,8 @@ def test_what_changed(museum: Museum) -> None:
     assert changed[1:] == ['~ current_step: "look" -> "order"', '+ completed_steps: "look"']
     assert lines(museum, "diff", museum.ids["agent"], "2", "check_disk:2.0") == changed
     assert [line[0] for line in lines(museum, "diff", museum.ids["agent"], "3", "2")] == ["-", "~", "-"]
-    told = json.loads(holdfast("diff", museum.ids["agent"], "1", "2", "--json", url=museum.url).stdout)["changes"]
-    assert [(one["path"], one["kind"]) for one in told] == [("plan", "changed"), ("current_step", "added")]
+    parsed = json.loads(holdfast("diff", museum.ids["agent"], "1", "2", "--json", url=museum.url).stdout)["changes"]
+    assert [(one["path"], one["kind"]) for one in parsed] == [("plan", "changed"), ("current_step", "added")]
     coloured = in_terminal("diff", museum.ids["agent"], "2", url=museum.url)
     assert "\x1b[32m+ known_facts: " in coloured.said
     assert "\x1b[33m~ current_step: " in coloured.said
@@ -155,7 +155,7 @@ def test_nothing_changed(museum: Museum) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["state", "completed"], 4),  # no agent's
+        (["state", "completed"], 4),  # the state of no agent
         (["state", "agent", "--at", "99"], 3),
         (["state", "agent", "--at", "nowhere"], 3),
         (["diff", "agent", "0"], 3),

@@ -82,7 +82,7 @@ async def test_records(museum: Museum) -> None:
     same("Board", board.to_json())
     same("Queue", forms.queue_form(board.queues[0]))
     same("Worker", board.workers.members[0].to_json())
-    assert TABLES["Worker"][:-4] == list(running.to_json()["worker"])
+    assert TABLES["Worker"][:-5] == list(running.to_json()["worker"])
     budget = forms.budget_form(seen.budget)
     for meter in budget:
         assert f"`{meter}`" in PAGE
@@ -133,9 +133,9 @@ async def test_events_and_artifacts() -> None:
         await reader.result(timeout=60)
         await talker.result(timeout=60)
         same("Schedule", forms.schedule_form(await hold.schedule("nightly", talk, cron="0 3 * * *")))
-        read, told = await read_overview(hold, reader.id), await read_overview(hold, talker.id)
+        read, talkative = await read_overview(hold, reader.id), await read_overview(hold, talker.id)
     same("Artifact", forms.artifact_form(read.artifacts[0]))
-    same("Event", forms.event_form(told.events[0]))
+    same("Event", forms.event_form(talkative.events[0]))
 
 
 # Documents, as commands print them
@@ -182,7 +182,7 @@ BESIDE = {"queues": ("pauses", "settings")}
         (["workers"], "workers"),
         (["approvals"], "approvals"),
         (["doubts"], "doubts"),
-        (["memory", "recall", "nobody"], "facts"),
+        (["memory", "recall", "unknown"], "facts"),
         (["memory", "conflicts"], "conflicts"),
     ],
 )

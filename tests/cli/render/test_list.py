@@ -14,9 +14,9 @@ from tests.cli.render.support import Terminal, holdfast, in_terminal, printed, w
 
 def names(museum: Museum, *options: str) -> list[str]:
     """Return which tasks are listed, by the situations they are in."""
-    told = json.loads(printed("list", *options, "--json", url=museum.url))
+    parsed = json.loads(printed("list", *options, "--json", url=museum.url))
     called = {identifier: name for name, identifier in museum.ids.items()}
-    return [called.get(task["id"], "a child") for task in told["tasks"]]
+    return [called.get(task["id"], "a child") for task in parsed["tasks"]]
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def names(museum: Museum, *options: str) -> list[str]:
         (["--state", "failed"], {"failed"}),
         (["--state", "failed,running", "-s", "review"], {"failed", "running", "silent", "review"}),
         (["--state", "ended"], {"completed", "escape", "keyed", "failed", "cancelled", "fork"}),
-        (["--state", "open", "--queue", "nobody"], {"pending", "delayed", "a child"}),
+        (["--state", "open", "--queue", "remote"], {"pending", "delayed", "a child"}),
         (["--name", "devops"], {"agent", "fork"}),
         (["--name", "devops", "--state", "waiting"], {"agent"}),
         (["--agent", "by-hand"], {"review"}),
@@ -84,10 +84,10 @@ def test_pages_hold_every_task_once(museum: Museum) -> None:
     seen: list[str] = []
     after: list[str] = []
     for _ in range(3):
-        told = json.loads(holdfast("list", "--limit", "8", *after, "--json", url=museum.url).stdout)
-        seen += [task["id"] for task in told["tasks"]]
-        after = ["--after", told["next"]]
-        if told["next"] is None:
+        parsed = json.loads(holdfast("list", "--limit", "8", *after, "--json", url=museum.url).stdout)
+        seen += [task["id"] for task in parsed["tasks"]]
+        after = ["--after", parsed["next"]]
+        if parsed["next"] is None:
             break
     assert len(seen) == len(set(seen)) == len(whole)
 

@@ -18,18 +18,18 @@ RECORD = logging.LogRecord("holdfast", logging.WARNING, "x.py", 1, "it %s \x1b[3
 
 
 def test_a_record_is_one_object_with_the_fields_it_has() -> None:
-    told = json.loads(JsonFormatter().format(RECORD))
-    assert told.pop("time").endswith("+00:00")
-    assert told == {"level": "WARNING", "logger": "holdfast", "message": "it failed \x1b[31m"}
+    parsed = json.loads(JsonFormatter().format(RECORD))
+    assert parsed.pop("time").endswith("+00:00")
+    assert parsed == {"level": "WARNING", "logger": "holdfast", "message": "it failed \x1b[31m"}
     try:
         raise ValueError("boom")  # noqa: TRY301
     except ValueError:
         failed = logging.LogRecord("app", logging.ERROR, "x.py", 1, "no", (), sys.exc_info())
     failed.task_id, failed.from_state, failed.to_state, failed.reason = "t", None, "failed", "why"
-    told = json.loads(JsonFormatter().format(failed))
-    assert (told["task_id"], told["to_state"], told["reason"]) == ("t", "failed", "why")
-    assert "from_state" not in told
-    assert told["traceback"].endswith("ValueError: boom")
+    parsed = json.loads(JsonFormatter().format(failed))
+    assert (parsed["task_id"], parsed["to_state"], parsed["reason"]) == ("t", "failed", "why")
+    assert "from_state" not in parsed
+    assert parsed["traceback"].endswith("ValueError: boom")
     assert "\n" not in JsonFormatter().format(failed)
 
 
@@ -52,12 +52,12 @@ def test_a_worker_speaks_json(tmp_path: Path) -> None:
                 assert process.wait(PATIENCE) == 0
             finally:
                 process.kill()
-    told = [json.loads(line) for line in said.read_text().splitlines()]
-    assert all({"time", "level", "logger", "message"} <= line.keys() for line in told)
-    assert " works on " in told[0]["message"]
-    moves = [line for line in told if "to_state" in line]
+    parsed = [json.loads(line) for line in said.read_text().splitlines()]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in parsed)
+    assert " works on " in parsed[0]["message"]
+    moves = [line for line in parsed if "to_state" in line]
     assert [(one["task_id"], one["from_state"], one["to_state"]) for one in moves] == [
         (task_id, "pending", "running"),
         (task_id, "running", "completed"),
     ]
-    assert "stopping" in told[-1]["message"]
+    assert "stopping" in parsed[-1]["message"]

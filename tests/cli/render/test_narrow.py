@@ -91,7 +91,7 @@ def test_no_column_is_named_twice_in_the_order() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-async def test_what_a_page_leaves_out_is_said_below_in_one_line(museum: Museum, width: int) -> None:
+async def test_what_a_page_leaves_out_is_counted_below_in_one_line(museum: Museum, width: int) -> None:
     async with Holdfast(museum.url) as hold:
         seen = await read_overview(hold, museum.ids["failed"])
     prepared = [step for step in seen.steps if step.key == "prepare"]
@@ -138,14 +138,14 @@ def test_the_board_says_what_to_type(museum: Museum, columns: int) -> None:
         terminal.leave()
     shown = next(frame for frame in terminal.frames if any("ValueError" in line for line in frame))
     assert max(map(len, shown)) <= columns
-    for word in ("queue", "nobody", "worker", "vulcan", "greet", "waits for you", "? Deploy to", "holdfast approve"):
+    for word in ("queue", "remote", "worker", "vulcan", "greet", "waits for you", "? Deploy to", "holdfast approve"):
         assert any(word in line for line in shown), word
     assert not any("holdfast" in line and line.endswith("…") for line in shown[1:])
     assert any("DECISION" in line for line in shown)
 
 
 async def test_a_cursor_is_never_broken(museum: Museum) -> None:
-    """Half a cursor is of no use, and one with a line end in it is half a cursor."""
+    """A cursor with a line end in it would be cut into two useless halves."""
     whole = holdfast("list", "--limit", "1", url=museum.url).stderr
     cursor = whole.partition("--after ")[2].partition(",")[0]
     narrow = in_terminal("list", "--limit", "1", url=museum.url, columns=20)
@@ -155,7 +155,7 @@ async def test_a_cursor_is_never_broken(museum: Museum) -> None:
     assert after.returncode == 0
 
 
-async def test_a_list_that_may_not_be_whole_says_so(museum: Museum) -> None:
+async def test_a_list_that_may_not_be_whole_is_marked(museum: Museum) -> None:
     for listing in ("approvals", "doubts"):
         assert "there may be more" in holdfast(listing, "--limit", "1", url=museum.url).stderr
         assert "there may be more" not in holdfast(listing, url=museum.url).stderr

@@ -1,4 +1,4 @@
-"""Rules that hold for every command: where output goes, what errors look like, what a terminal is spared."""
+"""Rules for every command: where output goes, what errors look like, which characters a terminal does not get."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_debug_shows_a_traceback(tmp_path: Path) -> None:
 
 
 def test_a_database_that_cannot_be_reached_is_one_line() -> None:
-    with socket.socket() as taken:  # bound, and nobody listens
+    with socket.socket() as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))
         url = f"postgresql://me:secret@127.0.0.1:{taken.getsockname()[1]}/nowhere"
         answer = holdfast("list", url=url)

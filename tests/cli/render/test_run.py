@@ -58,8 +58,11 @@ def test_the_result_goes_to_stdout_and_what_happens_to_stderr(url: str) -> None:
 
 def test_json_is_the_task_with_its_typed_result(url: str) -> None:
     answer = holdfast("run", APPLICATION, "delegate", "--json", url=url)
-    told = json.loads(answer.stdout)
-    assert (told["state"], told["result"]) == ("completed", ["hello ann", "hello bob"])  # its children were worked on
+    received = json.loads(answer.stdout)
+    assert (received["state"], received["result"]) == (
+        "completed",
+        ["hello ann", "hello bob"],
+    )  # its children were worked on
 
 
 def test_a_failed_task_is_exit_code_5(url: str) -> None:
@@ -90,7 +93,7 @@ def test_a_failure_names_the_store_that_the_command_would_not_look_at(url: str) 
     assert answer.stderr.endswith(f" --database-url {url}\n")
 
 
-def test_a_task_that_was_completed_before_is_said_to_be(url: str) -> None:
+def test_a_task_that_was_completed_before_is_reported_so(url: str) -> None:
     first = json.loads(holdfast("run", APPLICATION, "greet", "-i", "you", "--key", "k", "--json", url=url).stdout)
     words = f"holdfast: task {first['id'][-8:]} was completed before, and is not run again\n"
     for again in (("greet", "-i", "you", "--key", "k"), ("--id", first["id"])):
@@ -99,7 +102,7 @@ def test_a_task_that_was_completed_before_is_said_to_be(url: str) -> None:
         assert holdfast("run", APPLICATION, *again, "--quiet", url=url).stderr == ""
 
 
-async def test_a_task_that_was_cancelled_before_is_said_to_be(url: str) -> None:
+async def test_a_task_that_was_cancelled_before_is_reported_so(url: str) -> None:
     task_id = str(json.loads(holdfast("submit", APPLICATION, "doze", "--json", url=url).stdout)["id"])
     async with Holdfast(url) as hold:
         await hold.cancel(task_id, "changed my mind")
@@ -145,15 +148,15 @@ def test_ctrl_c_leaves_a_task_to_the_worker_that_has_it(url: str, tmp_path: Path
 async def test_it_runs_in_this_process_though_a_worker_is_alive(url: str) -> None:
     with worker(url), start(url, "where") as process:
         assert process.stderr is not None
-        told = ""
-        while "holdfast approve" not in told and (line := process.stderr.readline()):
-            told += line
+        received = ""
+        while "holdfast approve" not in received and (line := process.stderr.readline()):
+            received += line
         async with Holdfast(url) as hold:
             [asked] = await hold.approvals()
             await hold.approve(asked.id, by="ann")
         result, _ = process.communicate(timeout=PATIENCE)
     assert json.loads(result) == [process.pid, process.pid]
-    assert "waiting: a person has to decide: Go on?\n" in told
+    assert "waiting: a person has to decide: Go on?\n" in received
 
 
 def traces(folder: Path, name: str) -> int:

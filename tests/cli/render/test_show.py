@@ -19,8 +19,8 @@ from tests.cli.render.support import APPLICATION, Terminal, holdfast, in_termina
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("pending", ["pending in queue 'nobody'", "no live worker takes 'greet'", "holdfast worker MODULE:HOLDFAST"]),
-        ("pending", ["nobody, priority 3"]),
+        ("pending", ["pending in queue 'remote'", "no live worker takes 'greet'", "holdfast worker MODULE:HOLDFAST"]),
+        ("pending", ["remote, priority 3"]),
         ("delayed", ["pending until ", "it was asked not to begin before"]),
         ("running", ["running, on vulcan (host, pid 4711)", "fence 1; 13h "]),
         ("silent", ["on a worker that is silent", "ghost (host, pid 4711) was last heard of", "; over for "]),
@@ -60,12 +60,12 @@ def test_the_page_fits_the_terminal(museum: Museum, columns: int) -> None:
 
 def test_json_is_the_whole_overview(museum: Museum) -> None:
     answer = holdfast("show", museum.short("agent"), "--json", url=museum.url)
-    told = json.loads(answer.stdout)
+    parsed = json.loads(answer.stdout)
     assert answer.stderr == ""
-    assert (told["task"]["id"], told["now"]) == (museum.ids["agent"], "waiting, and holds no worker")
-    assert [step["is_done"] for step in told["plan"]] == [True, False, False]
-    assert [advice["verb"] for advice in told["next"]] == ["approve", "reject"]
-    assert told["approvals"][0]["arguments"] == [{"size": 3}]
+    assert (parsed["task"]["id"], parsed["now"]) == (museum.ids["agent"], "waiting, and holds no worker")
+    assert [step["is_done"] for step in parsed["plan"]] == [True, False, False]
+    assert [advice["verb"] for advice in parsed["next"]] == ["approve", "reject"]
+    assert parsed["approvals"][0]["arguments"] == [{"size": 3}]
 
 
 def test_nothing_that_a_task_stored_moves_the_cursor(museum: Museum) -> None:
@@ -151,8 +151,8 @@ def test_streamed_text_is_not_what_happened_and_the_count_is_right(tmp_path: Pat
         async with Holdfast(url) as hold:
             task_id = (await hold.submit("chat", queue="default")).id
             for number in range(1, 31):
-                told: JsonValue = {"kind": "progress", "step": number, "total": 30, "message": "reading"}
-                await hold.emit(f"task:{task_id}", told)
+                parsed: JsonValue = {"kind": "progress", "step": number, "total": 30, "message": "reading"}
+                await hold.emit(f"task:{task_id}", parsed)
             for index in range(40):
                 await hold.emit(f"task:{task_id}", piece(index))
             for number in range(25):

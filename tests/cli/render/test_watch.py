@@ -165,7 +165,7 @@ def test_a_lease_is_a_bar(one: ListedWorker, bar: str, colour: str) -> None:
         ([5, 5], 10, [5, 5]),
         ([9, 1], 6, [5, 1]),
         ([9, 9, 9], 8, [3, 3, 2]),
-        ([9, 9], 1, [2, 2]),  # nobody gets less: a smaller screen is cut at its end
+        ([9, 9], 1, [2, 2]),  # no list gets fewer lines: a smaller screen is cut at its end
         ([], 10, []),
     ],
 )
@@ -202,7 +202,7 @@ def test_the_whole_screen_and_ctrl_c(museum: Museum, columns: int, lines: int) -
 
 def test_one_queue(museum: Museum) -> None:
     process = subprocess.Popen(
-        command("watch", "--queue", "nobody", "--json"),
+        command("watch", "--queue", "remote", "--json"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -211,13 +211,13 @@ def test_one_queue(museum: Museum) -> None:
     )
     with process:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
+        parsed = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGINT)
         _, words = process.communicate(timeout=PATIENCE)
     assert (process.returncode, words) == (130, "")
-    assert [queue["name"] for queue in told["queues"]] == ["nobody"]
-    assert told["tasks"] == {"pending": 3, "cancelled": 1}
-    assert (told["running"], told["failed"], told["approvals"], told["workers"]) == ([], [], [], [])
+    assert [queue["name"] for queue in parsed["queues"]] == ["remote"]
+    assert parsed["tasks"] == {"pending": 3, "cancelled": 1}
+    assert (parsed["running"], parsed["failed"], parsed["approvals"], parsed["workers"]) == ([], [], [], [])
 
 
 async def test_what_waits_in_one_queue_is_asked_there_alone(museum: Museum) -> None:
@@ -260,13 +260,13 @@ async def test_a_pipe_gets_what_changes_and_nothing_twice(tmp_path: Path, as_jso
     text = seen.read_text()
     assert "\x1b" not in text
     if as_json:
-        told = [json.loads(line) for line in text.splitlines()]
-        for one in told:
+        parsed = [json.loads(line) for line in text.splitlines()]
+        for one in parsed:
             one.pop("at")
             for each in one["workers"]:
                 each.pop("seen_at")
-        assert all(one != after for one, after in pairwise(told))
-        assert {"pending": 1} in [one["tasks"] for one in told]
+        assert all(one != after for one, after in pairwise(parsed))
+        assert {"pending": 1} in [one["tasks"] for one in parsed]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ async def test_of_many_workers_the_board_counts_only_what_it_shows() -> None:
 
 
 async def test_the_board_on_postgresql(postgres18: PostgresServer) -> None:
-    hold = Holdfast(postgres18.create_database())
+    hold = Holdfast(postgres18.create_store())
 
     @hold.task
     async def ask(ctx: Context) -> None:
@@ -347,10 +347,10 @@ def test_queues(museum: Museum) -> None:
     rows = [line.split() for line in answer.stdout.splitlines()]
     assert rows[0] == ["queue", "ready", "delayed", "running", "waiting", "review", "oldest", "ready"]
     assert ["default", "0", "0", "0", "8", "1"] in rows
-    [nobody] = [row for row in rows if row[0] == "nobody"]
-    assert nobody[:6] == ["nobody", "2", "1", "0", "0", "0"]
-    told = json.loads(holdfast("queues", "--json", url=museum.url).stdout)["queues"]
-    assert {queue["name"]: queue["ready"] for queue in told} == {"default": 0, "ghost": 0, "nobody": 2, "vulcan": 0}
+    [remote] = [row for row in rows if row[0] == "remote"]
+    assert remote[:6] == ["remote", "2", "1", "0", "0", "0"]
+    parsed = json.loads(holdfast("queues", "--json", url=museum.url).stdout)["queues"]
+    assert {queue["name"]: queue["ready"] for queue in parsed} == {"default": 0, "ghost": 0, "remote": 2, "vulcan": 0}
 
 
 def test_workers(museum: Museum) -> None:
@@ -359,8 +359,8 @@ def test_workers(museum: Museum) -> None:
     assert silent[1:3] == ["ghost", "silent"]
     assert live[1:3] == ["vulcan", "live"]
     assert live[-5:] == ["1", "of", "4", "host/4711", "vulcan"]
-    told = json.loads(holdfast("workers", "--json", url=museum.url).stdout)["workers"]
-    assert [(one["label"], one["held"], one["silent"]) for one in told] == [("ghost", 1, True), ("vulcan", 1, False)]
+    parsed = json.loads(holdfast("workers", "--json", url=museum.url).stdout)["workers"]
+    assert [(one["label"], one["held"], one["silent"]) for one in parsed] == [("ghost", 1, True), ("vulcan", 1, False)]
     gone = json.loads(holdfast("workers", "--dead", "--json", url=museum.url).stdout)["workers"]
     assert [(one["state"], one["held"]) for one in gone] == [("live", 1), ("live", 1), ("dead", 0)]
 

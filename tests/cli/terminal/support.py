@@ -22,7 +22,7 @@ def holdfast(*arguments: str, url: str, **environment: str) -> subprocess.Comple
 
 
 def read(*arguments: str, url: str) -> Any:  # noqa: ANN401
-    """Return what a command that succeeds prints with --json. Strictly: NaN and Infinity are no JSON."""
+    """Return what a command that succeeds prints with --json. Strictly: NaN and Infinity are not JSON."""
     answer = holdfast(*arguments, "--json", url=url)
     assert answer.returncode == 0, answer.stderr
     return json.loads(answer.stdout, parse_constant=_refuse)
@@ -56,4 +56,4 @@ async def bring(url: str, name: str, *args: Any, to: TaskState) -> str:  # noqa:
 
 
 def _refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} is no JSON")
+    raise AssertionError(f"{constant} is not JSON")

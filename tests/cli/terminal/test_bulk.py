@@ -1,4 +1,4 @@
-"""Many tasks at once: shown as it happens, and how far it came when it is stopped."""
+"""Many tasks at once: progress is shown, and after a stop how far it came."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ async def test_who_is_stopped_in_the_middle_says_how_far_it_came(
         process.send_signal(signal.SIGINT)
         printed, words = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    told = [one["id"] for one in json.loads(printed)["tasks"]] if option else _ids(first + printed)
-    assert 0 < len(told) < MANY
-    assert f"stopped after {len(told)} of {MANY} tasks" in words
+    reported = [one["id"] for one in json.loads(printed)["tasks"]] if option else _ids(first + printed)
+    assert 0 < len(reported) < MANY
+    assert f"stopped after {len(reported)} of {MANY} tasks" in words
     assert "Traceback" not in words
     async with Holdfast(url) as hold:
         done = await _cancelled(hold)
-    assert told == ids[: len(told)]
-    assert done in (set(told), {*told, ids[len(told)]})  # the next one may be done or not
+    assert reported == ids[: len(reported)]
+    assert done in (set(reported), {*reported, ids[len(reported)]})  # the next one may be done or not
 
 
 async def test_a_store_that_goes_away_in_the_middle_does_not_hide_what_was_done(

@@ -1,4 +1,4 @@
-"""What people type: refused in one line where it cannot be meant, before anything is stored or deleted."""
+"""What people type: an impossible value is refused in one line, before anything is stored or deleted."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_span_is_a_number_of_seconds_or_has_units(url: str, span: str, seconds
         ("memory", "store", "e", "a", "v", "--half-life"),
     ],
 )
-def test_what_is_no_span_is_refused_in_the_same_words_everywhere(url: str, arguments: tuple[str, ...]) -> None:
+def test_what_is_not_a_span_is_refused_in_the_same_words_everywhere(url: str, arguments: tuple[str, ...]) -> None:
     answer = holdfast(*arguments, "2 fortnights", url=url)
     assert (answer.returncode, answer.stdout) == (2, "")
     remedy = "write seconds, or a number with a unit, as 30d, 12h, 2h30m or 45s"
@@ -157,4 +157,4 @@ def test_a_worker_is_known_by_its_short_id(museum: Museum) -> None:
     assert owner[-8:] in holdfast("workers", url=museum.url).stdout
     found = read("list", "--worker", owner[-8:], url=museum.url)["tasks"]
     assert [task["id"] for task in found] == [museum.ids["running"]]
-    assert "worker" in refusal(holdfast("list", "--worker", "nobody", url=museum.url), 3)
+    assert "worker" in refusal(holdfast("list", "--worker", "unknown", url=museum.url), 3)

@@ -1,4 +1,4 @@
-"""A store that is away, that cannot be written, whose disk is full: said at once, and taken back when it is over."""
+"""A store that is away, read-only, or on a full disk: reported at once, and again when it is over."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def server() -> Iterator[PostgresServer]:
 def database(server: PostgresServer) -> str:
     if not server.running:
         server.start()
-    return server.create_database()
+    return server.create_store()
 
 
 @pytest.mark.parametrize(("arguments", "words"), [(("watch",), "1 pending"), (("list", "--watch"), "echo")])
@@ -65,7 +65,7 @@ def test_a_live_view_says_that_it_is_old(
         terminal.until(AWAY)
         assert terminal.process.poll() is None
         server.start()
-        # Once more than on the page that said so.
+        # Once more than on the page that reported it.
         terminal.until(lambda: terminal.text.rpartition(AWAY)[2].count(words) > 1)
         terminal.interrupt()
         assert terminal.leave() == 130
@@ -92,7 +92,7 @@ async def test_a_run_does_not_claim_to_have_handed_back_what_it_could_not(tmp_pa
         handle: Handle[Any] = await hold.submit("anything", queue="default")
         assert (await _left(service, handle.id, "again")).endswith("was handed back. Go on with: again")
         ours = this_process(hold.services.clock.boot_id)
-        for process in (ours, ours | {"started": -1}):  # another one that had our number, and is gone
+        for process in (ours, ours | {"started": -1}):  # another process that had our number, and has ended
             worker = await hold.store.register(NewWorker(details={PROCESS: process}))
             await hold.store.acquire(handle.id, worker.id)
             said = await _left(service, handle.id, "again")
@@ -108,7 +108,7 @@ async def test_a_run_does_not_claim_to_have_handed_back_what_it_could_not(tmp_pa
 
 
 def test_problems_are_printed_and_moves_of_tasks_are_not(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = logging.Logger("holdfast")  # noqa: LOG001 - not the one that everybody has
+    logger = logging.Logger("holdfast")  # noqa: LOG001 - a new one, not the shared one
     logger.addHandler(ProblemPrinter())
     logger.warning("the store does not answer")
     logger.warning("task failed", extra={"to_state": "failed"})
@@ -157,7 +157,7 @@ async def test_doctor_notices_a_full_disk(
 
 
 def _spoil(folder: Path) -> None:
-    """Put a folder where a file has to be opened: unlike missing rights, that stops root as well."""
+    """Put a folder where a file has to be opened: unlike missing rights, that also stops root."""
     gate = folder / "hold.db-gate"
     gate.unlink()
     gate.mkdir()

@@ -132,7 +132,7 @@ def _broken(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("line", ["config", "config --json", "list --help", "--help", "--version", "list", "queues"])
-def test_a_reader_that_has_read_enough_is_no_failure_of_any_command(url: str, line: str) -> None:
+def test_a_reader_that_has_read_enough_fails_no_command(url: str, line: str) -> None:
     submit("echo", "--input", "x", url=url)
     reading, writing = os.pipe()
     os.close(reading)

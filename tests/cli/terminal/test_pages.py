@@ -1,4 +1,4 @@
-"""What a page shows: everything once, in the words of its reader."""
+"""What a page shows: everything once, in the terms of its reader."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ async def test_an_end_during_a_look_is_reported(
         working = asyncio.create_task(run_when_seen())
         await show_progress(service, before, working, quiet=False)
     assert looks == 2
-    told = [line.strip() for line in capsys.readouterr().err.splitlines()]
-    assert told[0] == "pending: submitted"
-    assert told[-2:] == (["pending: submitted"] if is_away else ["✓ one", "completed: work done"])
+    printed = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert printed[0] == "pending: submitted"
+    assert printed[-2:] == (["pending: submitted"] if is_away else ["✓ one", "completed: work done"])
 
 
 def test_going_on_does_not_tell_the_past_as_if_it_happened_now(url: str, tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_going_on_does_not_tell_the_past_as_if_it_happened_now(url: str, tmp_pat
         _, words = process.communicate(timeout=look.PATIENCE)
     assert words.count("✓ first") <= 1
     task_id = read("show", url=url)["task"]["id"]
-    told = look.holdfast("run", look.APPLICATION, "--id", task_id, url=url).stderr.splitlines()
-    assert told[0] == f"going on with task {task_id}: 1 step was done before"
-    assert "✓ first" not in "\n".join(told)
-    assert "pending: submitted" not in told
-    assert [line.strip() for line in told[-2:]] == ["✓ second", "completed: work done"]
+    printed = look.holdfast("run", look.APPLICATION, "--id", task_id, url=url).stderr.splitlines()
+    assert printed[0] == f"going on with task {task_id}: 1 step was done before"
+    assert "✓ first" not in "\n".join(printed)
+    assert "pending: submitted" not in printed
+    assert [line.strip() for line in printed[-2:]] == ["✓ second", "completed: work done"]

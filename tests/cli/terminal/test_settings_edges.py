@@ -1,4 +1,4 @@
-"""Settings that are half there, passwords that are not escaped, modules that break: one line, and no secret in it."""
+"""Incomplete settings, passwords that are not escaped, modules that fail: one line, and no secret in it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_project_has_one_store_wherever_in_it_one_stands(tmp_path: Path) -> No
 
 
 def test_who_only_looks_runs_no_code_that_another_user_may_have_named(tmp_path: Path) -> None:
-    """A holdfast.toml is looked for in the folders above, too, and some of those are everybody's."""
+    """A holdfast.toml is looked for in the folders above, too, and every user can write to some of those."""
     code = (FOLDER / "application.py").read_text()
     (tmp_path / "application.py").write_text(f"{code}\nimport sys\nprint('CODE RAN', file=sys.stderr)\n")
     file = tmp_path / "holdfast.toml"

@@ -19,7 +19,7 @@ SHOW_CURSOR, LEAVE_SCREEN = "\x1b[?25h", "\x1b[?1049l"
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_live_view_that_is_ended_gives_the_terminal_back(museum: Museum, number: signal.Signals) -> None:
     if signal.getsignal(number) is signal.SIG_IGN:
-        pytest.skip(f"whoever started the tests ignores {number.name}, and so do their children")
+        pytest.skip(f"the program that started the tests ignores {number.name}, and so do their children")
     with Terminal("watch", url=museum.url) as terminal:
         terminal.until(lambda: len(terminal.frames) > 0)
         assert LEAVE_SCREEN not in terminal.said
@@ -83,7 +83,7 @@ def test_nohup_outlives_the_terminal(url: str, tmp_path: Path) -> None:
 
 def test_ctrl_c_while_the_command_is_still_being_imported(tmp_path: Path) -> None:
     marker = tmp_path / "importing"
-    # Takes the place of the first of many packages that are imported, and of the moment that they take.
+    # Replaces the first of many packages that are imported, to have a signal during that import.
     (tmp_path / "typer.py").write_text(f"open({str(marker)!r}, 'w').close()\nimport time\ntime.sleep(600)\n")
     with subprocess.Popen(
         command("list"),

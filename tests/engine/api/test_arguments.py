@@ -1,4 +1,4 @@
-"""A task's arguments: checked once, at the door, and the same by every door."""
+"""A task's arguments: checked once, on submission, and the same for every way to submit."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -184,7 +184,7 @@ async def test_a_key_finds_the_task_that_was_stored_unchecked(hold: Holdfast) ->
     assert by_mcp["task_id"] == old
     with pytest.raises(KeyConflict):
         await hold.submit(measure, 6, key="k")
-    # 5 was stored as 500: that this was checked, and 500 is another input, cannot be told from 500 unchecked.
+    # 5 was stored as 500: checked, and therefore another input than an unchecked 500 would be.
     await hold.submit(pay, 5, key="p")
     with pytest.raises(KeyConflict):
         await hold.submit(pay, 500, key="p")

@@ -60,7 +60,7 @@ async def _without_positional(*, ctx: Context) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "message"),
     [
         pytest.param(_async_generator, "_async_generator yields", id="an async generator"),
         pytest.param(_generator, "_generator yields", id="a generator"),
@@ -72,9 +72,9 @@ async def _without_positional(*, ctx: Context) -> None: ...
     ],
 )
 async def test_what_cannot_be_a_task_is_refused_where_it_is_defined(
-    quick: Holdfast, function: Callable[..., Any], told: str
+    quick: Holdfast, function: Callable[..., Any], message: str
 ) -> None:
-    with pytest.raises(InvalidValue, match=told):
+    with pytest.raises(InvalidValue, match=message):
         quick.task(function)
     assert list(quick.definitions.names) == []
 
@@ -185,7 +185,7 @@ async def test_an_undefined_task_is_refused_unless_its_queue_is_named(quick: Hol
 
 @pytest.mark.parametrize("many", [["ab", "cd"], "ab", [1, 2]])
 async def test_many_submissions_need_a_tuple_of_arguments_each(quick: Holdfast, many: list[Any]) -> None:
-    """A string is a sequence of strings, which is never meant."""
+    """A string is a sequence of strings, and never one of argument tuples."""
 
     @quick.task
     async def work(ctx: Context, *letters: str) -> None: ...
@@ -374,7 +374,7 @@ async def test_a_blocking_ctx_after_the_end_of_its_task_is_refused(quick: Holdfa
     assert ran == []
 
 
-# Errors, and how they are told
+# Errors, and how they are reported
 
 
 class Unreadable(Exception):
@@ -485,7 +485,7 @@ async def test_a_final_failure_is_a_warning_that_says_where_it_happened(
     )
 
 
-async def test_a_step_that_replays_with_other_arguments_says_so(
+async def test_a_step_that_replays_with_other_arguments_is_logged(
     quick: Holdfast, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A step was put in front of one of the same name: the new one gets the old one's result."""

@@ -47,7 +47,7 @@ IN_FILE = {
     "serve.port": "0",
     "serve.allow_hosts": '["holdfast.example.com", "10.0.0.5"]',
 }
-"""How a file has it, where that is no quoted text."""
+"""How a file has it, where that is not a quoted text."""
 
 
 def write(folder: Path, text: str) -> Path:
@@ -88,7 +88,7 @@ def test_every_setting_is_read_from_both_places_and_the_variable_wins(setting: S
 @given(
     said=st.dictionaries(st.sampled_from(SETTINGS), st.sets(st.sampled_from(["variable", "file"]))),
 )
-def test_each_setting_is_the_first_that_anybody_said(
+def test_each_setting_is_the_first_that_is_given(
     said: dict[Setting, set[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     in_file = [setting for setting, places in said.items() if "file" in places]
@@ -181,7 +181,7 @@ def test_queues_are_a_list_or_a_text_with_commas(tmp_path: Path) -> None:
     assert Settings({"HOLDFAST_WORKER_QUEUES": "a, b,a"}, None)["worker.queues"] == ("a", "b")
 
 
-def test_space_around_a_text_is_no_part_of_it(tmp_path: Path) -> None:
+def test_space_around_a_text_is_removed(tmp_path: Path) -> None:
     assert Settings({"HOLDFAST_DATABASE_URL": " memory://\n"}, None)["database_url"] == "memory://"
     assert Settings({}, write(tmp_path, 'user = " anna "'))["user"] == "anna"
 
@@ -236,7 +236,7 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
     assert find_file(deep) == nearer
 
 
-def test_what_is_no_file_but_called_so_is_an_error_and_not_passed_by(tmp_path: Path) -> None:
+def test_a_holdfast_toml_that_is_not_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").mkdir()
     (inner := tmp_path / "inner").mkdir()
     (inner / "holdfast.toml").symlink_to(tmp_path / "nowhere")
@@ -268,7 +268,7 @@ def test_a_file_that_begins_with_a_mark_is_read(tmp_path: Path) -> None:
     assert Settings({}, tmp_path / "holdfast.toml")["user"] == "anna"
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_bytes(b'user = "\xff"\n')
     with pytest.raises(InvalidValue, match="is not valid TOML"):
         Settings({}, tmp_path / "holdfast.toml")

@@ -47,7 +47,7 @@ async def test_the_past_means_now(hold: Holdfast) -> None:
         assert (await one.task()).available_at == (await other.task()).available_at == NOW + timedelta(hours=1)
 
 
-async def test_what_is_no_moment_is_refused_and_nothing_is_stored(hold: Holdfast) -> None:
+async def test_what_is_not_a_moment_is_refused_and_nothing_is_stored(hold: Holdfast) -> None:
     @hold.task
     async def job(ctx: Context) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What is no Exception, raised by a task's code: it is how that code failed. Only Ctrl-C ends the process."""
+"""What is not an Exception, raised by a task's code, is that code's failure. Only Ctrl-C ends the process."""
 
 import asyncio
 import gc

@@ -112,7 +112,7 @@ async def test_a_name_that_another_branch_used_is_refused_on_the_first_run(quick
     with pytest.raises(TaskFailed, match=r"another concurrent branch.*key=") as failed:
         await quick.run(handle)
     assert failed.value.type_name.endswith(DuplicateName.__name__)
-    assert (await handle.task()).attempts == 1  # no retry mends it
+    assert (await handle.task()).attempts == 1  # a retry cannot help
 
 
 async def test_branches_one_after_the_other_may_use_the_same_name(quick: Holdfast) -> None:
@@ -208,7 +208,7 @@ async def side_by_side(fetch: Callable[[], Coroutine[Any, Any, object]]) -> None
     await asyncio.gather(fetch(), fetch())
 
 
-async def test_a_branch_that_was_there_before_the_other_ended_is_no_later_one(quick: Holdfast) -> None:
+async def test_a_branch_that_was_there_before_the_other_ended_is_not_a_later_one(quick: Holdfast) -> None:
     shapes = (made_before_and_quiet, made_by_the_other, made_while_the_other_slept, by_the_main_branch, side_by_side)
     for shape in shapes:
         for waits in (True, False):
@@ -219,7 +219,7 @@ async def test_a_branch_that_was_there_before_the_other_ended_is_no_later_one(qu
                     if waits:
                         await ctx.step("fetch", int, 1)
                     else:
-                        ctx.uuid()  # takes its name, and waits for nothing
+                        ctx.uuid()  # takes its key, and waits for nothing
 
                 await shape(fetch)
 

@@ -1,4 +1,4 @@
-"""Code that was stopped is left only if it is to blame: not while the store is away, nor for calls made all at once."""
+"""Code that was stopped is set aside only if it is to blame: not during an outage, nor for calls made all at once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ async def test_what_was_sent_to_a_store_that_is_away_is_not_done_again(
     assert made == ["pay"]
 
 
-async def test_many_calls_at_once_after_a_suspension_are_no_defiance(quick: Holdfast) -> None:
+async def test_many_calls_at_once_after_a_suspension_do_not_count_as_ignoring_it(quick: Holdfast) -> None:
     """``return_exceptions=True`` hands the signal to the code as a result; the code did not catch it."""
 
     @quick.task

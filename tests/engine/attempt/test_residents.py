@@ -295,7 +295,7 @@ async def test_a_full_worker_says_who_has_its_slots(
         await still.submit_many(long, [(), ()])
         with caplog.at_level(logging.WARNING, "holdfast"):
             await pass_time(clock, hosting.FULL_AFTER + 5)
-            assert "no free slot" not in caplog.text  # nobody waits for one
+            assert "no free slot" not in caplog.text  # it waits for no slot
             await still.submit(long)
             await pass_time(clock, hosting.FULL_AFTER + 5)
         [said] = [one.getMessage() for one in caplog.records if "no free slot" in one.getMessage()]
@@ -307,7 +307,7 @@ async def test_a_full_worker_says_who_has_its_slots(
 async def test_a_once_call_is_never_made_by_a_task_that_rests(
     timed: Holdfast, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two branches ask for leave, and one of them gets it: between the leave and the call the other one looks."""
+    """Two branches ask for an approval, and one of them gets it: between approval and call the other one looks."""
     inside: list[tuple[bool, int]] = []
     go = asyncio.Event()
 
@@ -543,7 +543,7 @@ async def suspect(hold: Holdfast, clock: ManualClock, handle: Handle[Any], *, qu
 
 
 async def test_a_suspect_runs_beside_a_task_that_does_not_end(still: Holdfast, clock: ManualClock) -> None:
-    """After a lease of making room; and a death is then not its alone."""
+    """After a lease of making room; and a death is then no longer its alone."""
     ran: list[str] = []
 
     @still.task

@@ -100,7 +100,7 @@ async def test_an_event(watch: Callable[[], list[Watched]]) -> None:
 
 
 async def test_a_step_that_has_to_be_undone(watch: Callable[[], list[Watched]]) -> None:
-    """Also without a step around it: whether there is something to undo is read when all that was sent is known."""
+    """Also without a step around it: whether there is something to undo is read after all that was sent is answered."""
     watches = watch()
     log: list[str] = []
 

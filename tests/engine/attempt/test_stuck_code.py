@@ -42,7 +42,7 @@ async def over_and_over(ctx: Context) -> None:
     while True:
         try:
             await ctx.wait_event("go")
-        except:  # noqa: E722 - what all of this is about
+        except:  # noqa: E722 - the subject of these tests
             caught[0] += 1
 
 

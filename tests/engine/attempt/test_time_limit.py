@@ -244,7 +244,7 @@ async def test_a_blocking_step_that_takes_too_long_is_abandoned(still: Holdfast,
         go.set()
 
 
-async def test_a_timeout_error_of_the_code_itself_is_no_timeout_of_the_step(quick: Holdfast) -> None:
+async def test_a_timeout_error_of_the_code_itself_is_not_a_timeout_of_the_step(quick: Holdfast) -> None:
     async def fail() -> None:
         raise TimeoutError("its own")
 

@@ -78,7 +78,7 @@ async def test_a_task_that_is_always_rejected_fails_with_the_last_reason_and_kee
     assert (task.state, task.attempts, task.result, runs) == (TaskState.FAILED, 3, 3, 3)
 
 
-async def test_an_error_of_the_verifier_is_no_rejection_and_is_retried(quick: Holdfast) -> None:
+async def test_an_error_of_the_verifier_is_not_a_rejection_and_is_retried(quick: Holdfast) -> None:
     ran: list[str] = []
     asked = 0
 

@@ -69,7 +69,7 @@ class World:
         """Never answer."""
         self._pay(amount, effect_id)
         await asyncio.Event().wait()
-        raise AssertionError("nobody sets that")
+        raise AssertionError("this event is never set")
 
     def hang_blocking(self, amount: Any, effect_id: str) -> str:  # noqa: ANN401
         """Answer when the gate is opened."""
@@ -79,7 +79,7 @@ class World:
         return f"paid {amount} late"
 
     async def was_paid(self, effect_id: str, amount: Any) -> Happened | Absent:  # noqa: ANN401
-        """Say the truth."""
+        """Return the truth about a call."""
         self.asked.append(effect_id)
         return Happened(f"paid {amount}") if effect_id in self.happened else Absent()
 

@@ -164,7 +164,7 @@ async def test_every_call_gets_what_was_written_down(quick: Holdfast) -> None:
 @pytest.mark.parametrize(
     ("when", "asked", "took"),
     [
-        ("before_effect", 2, 66.0),  # armed, not called: nobody could know that, so the tool is asked, early and again
+        ("before_effect", 2, 66.0),  # armed, not called: the store cannot know that, so the tool is asked again
         ("after_effect", 1, 30.0),  # called, not recorded: the tool knows, and the worker is provably dead
         ("after_commit", 0, 30.0),  # recorded: only the lease has to run out
     ],
@@ -227,7 +227,7 @@ async def test_another_worker_takes_a_call_over_as_doubt(hold: Holdfast, world: 
         before = await stands(hold, handle, S.ARMED)
         assert await hold.doubts() == [], "it is under way"
     [doubt] = await hold.doubts()
-    assert doubt.effect == before, "whoever armed it is gone: that makes it a doubt, with no write at all"
+    assert doubt.effect == before, "the worker that armed it is dead: it is a doubt without any write"
     assert doubt.decisions == (), "the engine finds out by itself"
     async with hold.worker():
         assert await ended(handle) == "paid 5"

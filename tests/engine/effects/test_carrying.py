@@ -1,4 +1,4 @@
-"""Intents that ride in the Commit of the step before: no Commit of their own, and no less care."""
+"""Intents that are part of the Commit of the step before: no Commit of their own, and the same guarantees."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

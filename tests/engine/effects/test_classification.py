@@ -267,7 +267,7 @@ async def test_a_call_that_takes_too_long_is_a_doubt(app: Holdfast, world: World
 
 
 @pytest.mark.parametrize("before", [[], [TimeoutError("of its own")]], ids=["first try", "second try"])
-async def test_our_own_timeout_is_no_proof_whatever_its_author_says_of_timeouts(
+async def test_our_own_timeout_is_not_a_proof_whatever_its_author_says_of_timeouts(
     app: Holdfast, world: World, before: list[BaseException]
 ) -> None:
     """He knows about those that his function raises; this one only says that the wait is over."""

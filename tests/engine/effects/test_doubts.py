@@ -68,7 +68,7 @@ async def test_what_can_be_undone_can_be_decided_so(quick: Holdfast, world: Worl
     assert doubt.decisions == (*AFTER_THE_END, Decision.COMPENSATE)
 
 
-async def test_a_call_under_way_is_none(hold: Holdfast, world: World) -> None:
+async def test_a_call_under_way_is_not_a_doubt(hold: Holdfast, world: World) -> None:
     """On every kind of store: as long as its worker holds the task."""
 
     @hold.task
@@ -87,7 +87,7 @@ async def test_a_call_under_way_is_none(hold: Holdfast, world: World) -> None:
 
 
 async def test_what_a_dead_worker_armed_is_one(hold: Holdfast, world: World) -> None:
-    """On every kind of store: as soon as the store knows that it is dead, and before anybody takes over."""
+    """On every kind of store: as soon as the store knows that it is dead, and before another worker takes over."""
 
     @hold.task
     async def work(ctx: Context) -> str:
@@ -97,7 +97,7 @@ async def test_what_a_dead_worker_armed_is_one(hold: Holdfast, world: World) -> 
     worker = await hold.worker().__aenter__()
     await until(lambda: world.calls)
     dead = await vanish(worker)
-    assert await hold.doubts() == [], "nobody knows yet"
+    assert await hold.doubts() == [], "it is not known yet"
     await hold.store.retire(dead)
     [doubt] = await hold.doubts()
     assert doubt.effect.state is S.ARMED
@@ -107,7 +107,7 @@ async def test_what_a_dead_worker_armed_is_one(hold: Holdfast, world: World) -> 
 
 
 async def test_what_a_dead_worker_armed_in_a_task_that_then_ended_is_one(app: Holdfast, world: World) -> None:
-    """The deadline passed before anybody took over: no worker ever said anything about it."""
+    """The deadline passed before another worker took over: no worker ever reported anything about it."""
 
     @app.task(deadline=timedelta(seconds=60))
     async def work(ctx: Context) -> str:
@@ -190,7 +190,7 @@ async def test_those_of_one_task(quick: Holdfast, world: World) -> None:
         assert {doubt.effect.task_id for doubt in doubts} == {handles[0].id}
     assert len(await quick.doubts()) == 6
     assert (await quick.summary()).doubts == 6
-    assert await quick.doubts("nobody") == []
+    assert await quick.doubts("unknown") == []
 
 
 async def test_several_doubts_of_one_task_are_decided_one_by_one(quick: Holdfast, world: World) -> None:

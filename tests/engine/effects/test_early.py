@@ -34,7 +34,7 @@ ONE_ATTEMPT = Retry(max_attempts=1)
 
 
 async def die_in_the_call(hold: Holdfast, world: World, handle: Handle[Any], *, is_proven: bool) -> None:
-    """Have a worker die while the call is under way, and say whether anybody can tell that it did."""
+    """Have a worker die while the call is under way, with or without proof that it did."""
     async with crashing_worker(hold) as worker:
         await until(lambda: bool(world.calls))
         dead = worker._host.lease.worker_id
@@ -181,7 +181,7 @@ async def test_a_person_is_heard_at_once_who_abandons_it(hold: Holdfast, world: 
     assert len(world.calls) == 1
 
 
-async def test_a_decision_before_anybody_took_the_task_over(hold: Holdfast, world: World) -> None:
+async def test_a_decision_before_a_worker_took_the_task_over(hold: Holdfast, world: World) -> None:
     @hold.task
     async def work(ctx: Context) -> str:
         return await ctx.step("pay", world.hang, 5, effect="once", timeout=LONG)

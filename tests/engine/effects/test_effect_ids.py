@@ -312,7 +312,7 @@ async def test_steps_at_the_same_time_each_see_their_own(quick: Holdfast, effect
             assert len(set(arrived.values())) == 20
 
 
-async def test_between_the_steps_there_is_none(quick: Holdfast, world: World) -> None:
+async def test_between_the_steps_there_is_no_effect_id(quick: Holdfast, world: World) -> None:
     def refused() -> None:
         with pytest.raises(HoldfastError, match="no step runs here"):
             current_effect_id()

@@ -1,4 +1,4 @@
-"""What is learned too late: kept beside the effect, read before anybody decides, and heard when it contradicts."""
+"""What is learned too late: kept beside the effect, read before a decision, and reported when it contradicts one."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ def reported(effect: Effect, task_id: str, *, attempt: int = 1, result: object =
     return Evidence(task_id=task_id, effect_id=effect.effect_id, fence=effect.fence, body=json.dumps(body).encode())
 
 
-# Read before anybody is asked
+# Read before a person is asked
 
 
 async def test_a_blocking_call_that_outlives_its_worker_says_what_it_returned(hold: Holdfast, world: World) -> None:
@@ -371,7 +371,7 @@ async def test_a_report_that_comes_while_the_call_is_made_again_waits_for_its_en
             world.release()
             await until(lambda: evidence_of(app, handle))
             await box.advance(5)
-            assert (await effect_of(app, handle)).state is S.ARMED, "it is under way: nobody interferes"
+            assert (await effect_of(app, handle)).state is S.ARMED, "it is under way, and is left alone"
         second.set()
         assert await handle.result() == "paid 5"
         await is_reopened(app, handle, S.NEEDS_HUMAN)
@@ -533,7 +533,7 @@ async def test_a_proof_about_the_second_call_says_nothing_about_the_first(app: H
 
 
 async def test_evidence_of_others_is_read_with_care(quick: Holdfast, world: World) -> None:
-    """Whatever stands there, it is evidence and not code: what says nothing about a result is none."""
+    """Whatever it contains, it is evidence and not code; what is not about a result does not count."""
 
     @quick.task
     async def work(ctx: Context) -> str:

@@ -224,7 +224,7 @@ async def test_repeat_does_it_again_in_each_round(quick: Holdfast, world: World,
     assert {first.round, last.round} == {1, 2}
 
 
-async def test_repeat_is_no_licence_within_a_round(app: Holdfast, world: World) -> None:
+async def test_repeat_does_not_apply_within_a_round(app: Holdfast, world: World) -> None:
     @app.task
     async def work(ctx: Context) -> str:
         return await ctx.step("pay", world.pay, 5, effect="once", reconcile=world.was_paid, repeat=True)
@@ -252,7 +252,7 @@ async def test_what_was_given_up_stays_given_up(quick: Holdfast, world: World, b
                 await getattr(quick, brought_back)(handle)
     assert (await effect_of(quick, handle)).state is S.ABANDONED
     assert len(world.calls) == 1
-    assert (await handle.task()).attempts == 2, "nobody tries again by himself what a person gave up"
+    assert (await handle.task()).attempts == 2, "what a person gave up is not tried again by itself"
 
 
 @pytest.mark.parametrize("paid", [True, False])

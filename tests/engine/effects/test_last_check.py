@@ -1,4 +1,4 @@
-"""The last act before a call: may it still be made? If not, it is not made, and everybody knows."""
+"""The last act before a call: may it still be made? If not, it is not made, and the journal says so."""
 
 import asyncio
 import threading
@@ -60,7 +60,7 @@ class AtArming:
 
 
 async def test_a_store_that_answers_too_late_has_the_call_armed_again_for_longer(app: Holdfast, world: World) -> None:
-    """Another worker may rely on it that the call is not made after its time."""
+    """Another worker may rely on the call not being made after its time."""
     armed: list[Effect] = []
     moments: list[datetime] = []
 
@@ -285,11 +285,11 @@ async def test_a_task_that_lets_go_while_the_call_is_on_its_way_does_not_lie_abo
             assert not called, "it was called, and is recorded as not made"
         else:
             is_under_way = ending == "waits" and effect.state is S.ARMED
-            assert effect.effect_id in listed or is_under_way, "nobody would ever know"
+            assert effect.effect_id in listed or is_under_way, "the call would stay unknown"
 
 
 async def test_time_may_pass_between_two_steps(world: World) -> None:
-    """What was armed long ago has nothing to say about a call that comes later."""
+    """What was armed long ago does not affect a call that comes later."""
     clock = ManualClock()
     async with Holdfast("memory://", clock=clock) as hold:
 

@@ -44,7 +44,7 @@ class Client:
     [Client(), object(), lambda: None, asyncio.Event(), threading.Lock(), {"client": Client()}, [1, 2, Client()]],
     ids=["object", "plain object", "function", "event", "what cannot be copied", "in a dict", "in a list"],
 )
-async def test_arguments_that_are_no_data(quick: Holdfast, world: World, argument: object) -> None:
+async def test_arguments_that_are_not_data(quick: Holdfast, world: World, argument: object) -> None:
     """They are written down before the call, and compared and shown to people afterwards."""
     await refused(
         quick,
@@ -55,7 +55,7 @@ async def test_arguments_that_are_no_data(quick: Holdfast, world: World, argumen
     assert world.calls == []
 
 
-async def test_such_arguments_are_no_matter_where_nothing_is_written_down(quick: Holdfast, world: World) -> None:
+async def test_such_arguments_are_fine_where_nothing_is_written_down(quick: Holdfast, world: World) -> None:
     client = Client()
 
     @quick.task

@@ -1,7 +1,7 @@
 """Random programs against a world that keeps count: nothing happens twice, nothing is lost, no doubt is hidden.
 
 Calls fail, hang, and lose their answers; processes die at random Commits and in the middle of calls; tools and people
-answer for what happened. Whoever tells the truth is never made to regret it.
+answer for what happened. True answers never lead to a wrong result.
 """
 
 import asyncio
@@ -172,7 +172,7 @@ class World:
             case "dies":
                 self.kill()
         await asyncio.Event().wait()
-        raise AssertionError("nobody sets that")
+        raise AssertionError("this event is never set")
 
     async def ask_tool(self, step: str, effect_id: str) -> Any:  # noqa: ANN401
         self.asked[step] += 1
@@ -273,7 +273,7 @@ class World:
 
         return await ctx.step("again", call, key=path, retry=Retry(max_attempts=3, initial=0.5, jitter="none"))
 
-    # What has to be true, whenever nobody works
+    # What has to be true, whenever no worker is at work
 
     async def check(self, hold: Holdfast) -> None:
         """Compare what is recorded with what happened."""
@@ -292,9 +292,9 @@ class World:
                 case EffectState.ABANDONED:
                     assert self.steps[effect.step_key].person == "gives up"
                 case _:
-                    assert effect.effect_id in listed, f"{effect} is in doubt, and nobody can see that"
+                    assert effect.effect_id in listed, f"{effect} is in doubt, and not listed"
         known = {effect.effect_id for effect in await self.store.effects(limit=1000)}
-        assert happened.keys() <= known, "something happened that nobody had written down"
+        assert happened.keys() <= known, "something happened that was not recorded"
         by_step = Counter(step for step, _, _ in self.made if step not in self.lied)
         assert all(times == 1 for times in by_step.values()), f"done again in a later round: {by_step}"
 

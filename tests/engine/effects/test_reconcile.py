@@ -163,7 +163,7 @@ async def test_a_result_has_the_type_the_call_would_have_returned(hold: Holdfast
     assert seen == [RECEIPT, RECEIPT]
 
 
-async def test_happened_without_a_result_is_none(quick: Holdfast, world: World) -> None:
+async def test_happened_without_a_result_returns_none(quick: Holdfast, world: World) -> None:
     async def happened(*_: object) -> Happened:
         return Happened()
 

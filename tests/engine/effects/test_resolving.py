@@ -68,7 +68,7 @@ async def in_doubt(hold: Holdfast, world: World, **options: Any) -> tuple[Handle
     return handle, await open_doubt(hold, handle)
 
 
-# What each decision means. On every kind of store, by somebody who has neither the code nor a worker.
+# What each decision means. On every kind of store, by a process that has neither the code nor a worker.
 
 
 async def test_it_happened(hold: Holdfast, url: str, world: World) -> None:
@@ -246,7 +246,7 @@ async def test_plain_data_becomes_what_the_call_would_have_returned(
     assert seen == [expected]
 
 
-# Of two who decide
+# Two deciders
 
 
 @pytest.mark.parametrize("second", list(Decision))
@@ -332,7 +332,7 @@ async def test_a_decision_between_two_looks_is_noticed(quick: Holdfast, world: W
         ({"decision": ""}, InvalidValue, "is not a valid decision"),
         ({"decision": "undone"}, Conflict, "cannot be resolved as 'undone'; choose one of happened, absent, abandon"),
         ({"decision": "compensate"}, Conflict, "cannot be resolved as 'compensate'; choose one of"),
-        ({"effect": "nobody"}, NotFound, "no effect 'nobody' in this store"),
+        ({"effect": "unknown"}, NotFound, "no effect 'unknown' in this store"),
         ({"by": ""}, InvalidValue, "by"),
         ({"by": None}, InvalidValue, "by"),
         ({"note": 7}, InvalidValue, "note is 7; give a text"),
@@ -358,7 +358,7 @@ async def test_a_mistake_is_reported_and_changes_nothing(
         assert await ended(handle) == "paid"
 
 
-async def test_what_is_no_doubt_cannot_be_decided(quick: Holdfast, world: World) -> None:
+async def test_what_is_not_a_doubt_cannot_be_decided(quick: Holdfast, world: World) -> None:
     @quick.task
     async def work(ctx: Context) -> str:
         return await ctx.step("pay", world.pay, 5, effect="once")
@@ -416,7 +416,7 @@ async def test_who_decided_what_and_why_is_on_record(hold: Holdfast, world: Worl
     assert (move.to_state, move.actor) == (TaskState.PENDING, "anna")
 
 
-async def test_the_question_is_no_approval_to_be_approved(quick: Holdfast, world: World) -> None:
+async def test_the_question_cannot_be_approved(quick: Holdfast, world: World) -> None:
     _, doubt = await in_doubt(quick, world)
     assert doubt.approval_id is not None
     assert await quick.approvals() == []

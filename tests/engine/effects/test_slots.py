@@ -9,7 +9,7 @@ from tests.engine.effects.support import World
 
 async def test_a_long_pause_between_two_tries_holds_no_worker(world: World) -> None:
     hold = Holdfast("memory://")
-    world.raises = [ConnectionRefusedError("nobody there"), None]
+    world.raises = [ConnectionRefusedError("refused"), None]
 
     @hold.task
     async def order(ctx: Context) -> str:

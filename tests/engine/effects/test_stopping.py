@@ -152,13 +152,13 @@ async def test_a_cancel_does_not_wait_for_a_blocking_call(app: Holdfast, world: 
 
 
 async def test_an_async_call_learns_that_it_is_stopped(app: Holdfast, world: World) -> None:
-    told: list[BaseException] = []
+    stops: list[BaseException] = []
 
     async def pay(amount: int, effect_id: str) -> str:
         try:
             return await world.hang(amount, effect_id)
         except BaseException as stopped:
-            told.append(stopped)
+            stops.append(stopped)
             raise
 
     @app.task
@@ -171,7 +171,7 @@ async def test_an_async_call_learns_that_it_is_stopped(app: Holdfast, world: Wor
         await app.cancel(handle)
         with pytest.raises(TaskCancelled):
             await handle.result()
-    assert [type(one) for one in told] == [asyncio.CancelledError]
+    assert [type(one) for one in stops] == [asyncio.CancelledError]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_what_a_stopped_call_says_last_is_evidence(
     assert json.loads(evidence.body)["outcome"] == outcome
 
 
-async def test_even_a_proof_is_no_proof_from_a_call_that_is_being_stopped(app: Holdfast, world: World) -> None:
+async def test_a_proof_does_not_count_from_a_call_that_is_being_stopped(app: Holdfast, world: World) -> None:
     """It answers the cancel, not the question."""
 
     async def pay(amount: int, effect_id: str) -> str:

@@ -82,7 +82,7 @@ class Till:
         self.charges += 1
         is_last = self.charges == len(self._answers)
         if is_last:
-            self._listener.close()  # before the answer: what the customer asks next finds nothing
+            self._listener.close()  # before the answer: what the customer does next meets a closed port
         if answer is None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         else:

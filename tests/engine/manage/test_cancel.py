@@ -183,7 +183,7 @@ async def test_a_cancel_of_a_task_that_has_ended_changes_nothing(hold: Holdfast)
     assert await handle.task() == before
 
 
-async def test_a_cancel_of_nothing_says_so(hold: Holdfast) -> None:
+async def test_a_cancel_of_an_unknown_task_is_an_error(hold: Holdfast) -> None:
     with pytest.raises(NotFound):
         await hold.cancel("no-such-task")
 
@@ -196,7 +196,7 @@ async def test_the_heartbeat_tells_a_worker_that_never_commits(still: Holdfast, 
     handle = await still.submit(work)
     async with still.worker(grace=0.0, lease=30):
         await reaches(handle, TaskState.RUNNING)
-        await handle.cancel("told by the heartbeat")
+        await handle.cancel("learned from the heartbeat")
         await settle()
         await pass_time(clock, 10.5)
         await reaches(handle, TaskState.CANCELLED)

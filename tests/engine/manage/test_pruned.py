@@ -1,4 +1,4 @@
-"""Who follows a task that is pruned meanwhile is given the reason, not advice about its id."""
+"""A caller that follows a task which is pruned meanwhile gets the reason, not advice about its id."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _last(hold: Holdfast, look: object) -> None:
             pass
 
 
-async def test_a_conversation_whose_beginning_was_pruned_says_so() -> None:
+async def test_a_conversation_whose_beginning_was_pruned_is_reported() -> None:
     async with Holdfast("memory://") as hold:
         agent = hold.register(Agent("agent", model=ScriptedModel(lambda _: "done")))
         async with hold.worker():

@@ -297,7 +297,7 @@ async def test_undoing_that_was_broken_off_goes_on_without_a_new_deadline(timed:
 
 
 async def test_one_who_resumes_too_late_changes_nothing(timed: Holdfast, clock: ManualClock) -> None:
-    """Of two who give a deadline, the first counts."""
+    """Of two callers that give a deadline, the first counts."""
 
     @timed.task(deadline=10.0)
     async def work(ctx: Context) -> None: ...

@@ -90,11 +90,11 @@ async def test_an_unknown_error_is_tried_again_and_then_belongs_to_the_item_it_i
     assert (answers[0], type(answers[1]), answers[2]) == (2, KeyError, 4)
 
 
-@pytest.mark.parametrize("crowd", [1, 2])
+@pytest.mark.parametrize("callers", [1, 2])
 async def test_the_same_items_are_sent_again_before_those_that_came_later(
-    door: Door, batcher: Batcher[int, int], crowd: int
+    door: Door, batcher: Batcher[int, int], callers: int
 ) -> None:
-    batcher.callers = crowd
+    batcher.callers = callers
     door.open.clear()
     door.failures = [StoreUnavailable("lost"), StoreUnavailable("lost")]
     first = asyncio.create_task(batcher.put(1))
@@ -128,11 +128,11 @@ async def test_an_item_refused_at_the_door_harms_no_other(batcher: Batcher[int, 
     assert await batcher.put(5) == 10
 
 
-@pytest.mark.parametrize("crowd", [1, 2])
+@pytest.mark.parametrize("callers", [1, 2])
 async def test_a_caller_that_is_cancelled_loses_nothing_for_the_others(
-    door: Door, batcher: Batcher[int, int], crowd: int
+    door: Door, batcher: Batcher[int, int], callers: int
 ) -> None:
-    batcher.callers = crowd
+    batcher.callers = callers
     door.open.clear()
     first, second = asyncio.create_task(batcher.put(1)), asyncio.create_task(batcher.put(2))
     await settle()
@@ -209,7 +209,7 @@ def refusal() -> StoreError:
 
 async def test_an_item_that_the_store_refuses_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     """Also if it comes first, or alone. What must not overtake it waits behind it; the rest does not."""
-    for crowd in (1, 3):
+    for callers in (1, 3):
         sent: list[str] = []
         mended = asyncio.Event()
 
@@ -224,7 +224,7 @@ async def test_an_item_that_the_store_refuses_holds_up_no_other(caplog: pytest.L
                 return item.split(maxsplit=1)[0]
 
         batcher = Lines(send, most=4, patience=lambda *_: 0.0)
-        batcher.callers = crowd
+        batcher.callers = callers
         bad = [asyncio.create_task(batcher.put(item)) for item in ("bad 1", "bad 2")]
         good = [asyncio.create_task(batcher.put(f"good{number}")) for number in range(6)]
         assert await asyncio.wait_for(asyncio.gather(*good), PATIENCE) == [f"GOOD{number}" for number in range(6)]

@@ -1,4 +1,4 @@
-"""What a task tells while it runs: progress, events, and the log."""
+"""What a task reports while it runs: progress, events, and the log."""
 
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 
@@ -13,7 +13,7 @@ from tests.engine.support import crash, reaches, until, vanish
 AT_ONCE = Retry(initial=0.0)
 
 
-async def told(handle: Handle[None], *, after: int = 0) -> list[Event]:
+async def events_of(handle: Handle[None], *, after: int = 0) -> list[Event]:
     return [event async for event in handle.events(after=after)]
 
 
@@ -28,13 +28,13 @@ async def test_progress_is_reported_in_order_and_once(hold: Holdfast) -> None:
 
     handle = await hold.submit(work)
     await hold.run(handle)
-    events = await told(handle)
+    events = await events_of(handle)
     assert [event.payload for event in events] == [
         {"kind": "progress", "step": 1, "total": 3, "message": "first"},
         {"kind": "progress", "step": 2, "total": 3, "message": ""},
         {"kind": "progress", "step": 3, "total": 3, "message": "last"},
     ]
-    assert [event.number for event in await told(handle, after=events[0].number)] == [2, 3]
+    assert [event.number for event in await events_of(handle, after=events[0].number)] == [2, 3]
 
 
 async def test_events_are_seen_live_until_the_task_ends(quick: Holdfast) -> None:

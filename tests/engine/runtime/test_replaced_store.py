@@ -15,7 +15,7 @@ from holdfast.model.operations import WriteEffect
 from holdfast.store.sqlite import SqliteStore
 
 
-async def test_the_worker_stops_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_worker_stops_and_logs_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What it was doing sends nothing more: neither a plain step nor one that is made once."""
     for number, url in enumerate(("sqlite:///{}/store/agents.db", "json:///{}/store")):
         caplog.clear()

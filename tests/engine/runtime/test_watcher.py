@@ -1,4 +1,4 @@
-"""The one listener of a Holdfast: how it ends, and what it says when it falls over."""
+"""The one listener of a Holdfast: how it ends, and what it logs when it fails."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from holdfast.store.base import ANYTHING, Listener
 from tests.engine.support import PATIENCE, until
 
 
-async def test_a_listener_that_falls_over_says_so_and_does_not_spoil_the_close(
+async def test_a_listener_that_fails_is_logged_and_does_not_spoil_the_close(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> AbstractAsyncContextManager[Listener]:
@@ -98,7 +98,7 @@ async def test_a_waiter_never_reads_the_input(tmp_path: Path, monkeypatch: pytes
             for number in range(1, 6):
                 await until(partial(has_looked, 2 * number))
                 hold.services.watcher._notify(frozenset({f"task:{handle.id}"}))
-            monkeypatch.setattr(records, "parse", parse)  # whoever cancels may read it
+            monkeypatch.setattr(records, "parse", parse)  # a caller that cancels may read it
             await handle.cancel("enough")
             monkeypatch.setattr(records, "parse", counting)
         assert isinstance(waiting.result(), TaskCancelled)

@@ -139,7 +139,7 @@ async def test_running_workers_declare_and_leave(url: str) -> None:
 
 
 async def test_a_worker_declared_dead_declares_again_under_its_new_id(url: str, clock: ManualClock) -> None:
-    """Its own dead incarnation is no newer declaration."""
+    """Its own dead incarnation does not count as a newer declaration."""
     hold = Holdfast(url, clock=clock)
     define(hold, every=1000 * HOUR)
     async with hold, hold.worker() as worker:
@@ -245,7 +245,7 @@ def test_what_cannot_be_declared_is_refused_where_it_is_written() -> None:
     assert hold.definitions.names == []
 
 
-def test_a_schedule_that_is_gone_says_so() -> None:
+def test_a_schedule_that_is_no_longer_declared_is_gone() -> None:
     """Only one that is declared can be."""
     some = dict.fromkeys(Schedule.__dataclass_fields__)
     seen = replace(Schedule(**{**some, "declared": False, "declared_by": ()}))  # type: ignore[arg-type]

@@ -43,9 +43,9 @@ async def test_twenty_workers_submit_one_task_at_a_tick(database_url: str) -> No
     """They all look at the same moment. No tick is lost, and none is fired twice."""
     hold = Holdfast(database_url)
     job = define(hold)
-    async with hold, AsyncExitStack() as crowd:
+    async with hold, AsyncExitStack() as workers:
         for _ in range(20):
-            await crowd.enter_async_context(hold.worker(grace=0))
+            await workers.enter_async_context(hold.worker(grace=0))
         await hold.schedule("busy", job, every=1, overlap="all", catch_up="all")
 
         async def fired() -> bool:
@@ -189,7 +189,7 @@ async def test_one_tick_is_kept_while_the_last_task_runs(hold: Holdfast, clock: 
 
 
 async def test_a_clock_that_steps_back_fires_nothing_again(hold: Holdfast, clock: ManualClock) -> None:
-    """Also where the schedule was deleted and made anew: the tick has its task already."""
+    """Also where the schedule was deleted and made again: the tick has its task already."""
     job = define(hold)
     await hold.schedule("daily", job, cron="0 7 * * *")
     clock.advance(7 * HOUR)

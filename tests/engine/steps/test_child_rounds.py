@@ -1,4 +1,4 @@
-"""Children over rounds and retries of their parents: a child is begun again, never submitted anew."""
+"""Children over rounds and retries of their parents: a child is begun again, never submitted a second time."""
 
 # ruff: noqa: ARG001 - a task takes its ctx, whether it needs it or not
 

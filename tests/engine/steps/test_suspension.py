@@ -191,7 +191,7 @@ async def test_a_suspension_unwinds_the_code_and_ctx_refuses_everything_afterwar
     async def work(ctx: Context) -> str:
         try:
             await ctx.wait_event("go")
-        except Exception:  # noqa: BLE001 - the point: a suspension is none
+        except Exception:  # noqa: BLE001 - a suspension is not an exception, which is the point
             seen.append("swallowed")
         finally:
             seen.append("finally")
@@ -201,7 +201,7 @@ async def test_a_suspension_unwinds_the_code_and_ctx_refuses_everything_afterwar
                     ctx.sleep(1),
                     ctx.wait_event("other"),
                     ctx.progress(1),
-                    ctx.submit("nobody", queue="nowhere"),
+                    ctx.submit("unknown", queue="nowhere"),
                 ]
                 for call in calls:
                     try:
@@ -231,7 +231,7 @@ async def test_code_that_goes_on_after_its_suspension_changes_nothing(still: Hol
         runs += 1
         try:
             await ctx.wait_event("go")
-        except BaseException:  # noqa: BLE001 - whoever does this
+        except BaseException:  # noqa: BLE001 - the test is about code that does this
             return "swallowed"
         return "done"
 
@@ -281,7 +281,7 @@ async def test_a_failure_beside_a_wait_is_handled_in_place(quick: Holdfast) -> N
 
 
 async def test_a_branch_that_fails_beside_a_wait_is_not_suspended_away(hold: Holdfast) -> None:
-    """Whoever gathers it hears of it a turn of the loop later; until then all that is left seems to wait."""
+    """The code that gathers it gets it a turn of the loop later; until then all that is left seems to wait."""
 
     @hold.task(retry=Retry(max_attempts=1))
     async def work(ctx: Context, number: int) -> None:

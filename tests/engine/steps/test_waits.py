@@ -189,7 +189,7 @@ async def test_an_event_with_a_key_is_emitted_once(quick: Holdfast) -> None:
     assert await quick.run(handle) == [1, 2]
 
 
-async def test_a_wait_that_times_out_says_so_and_replays_so(still: Holdfast, clock: ManualClock) -> None:
+async def test_a_wait_that_times_out_raises_and_replays_the_same(still: Holdfast, clock: ManualClock) -> None:
     seen: list[str] = []
 
     @still.task

@@ -1,4 +1,4 @@
-"""The end of a Holdfast and of its workers: nothing goes on after it, and nobody waits for ever."""
+"""The end of a Holdfast and of its workers: nothing goes on after it, and no caller waits for ever."""
 
 import asyncio
 import inspect
@@ -63,7 +63,7 @@ async def test_an_alarm_is_not_set_any_more() -> None:
     hold = Holdfast("memory://")
     async with hold:
         alarms = hold.services.alarms
-        alarms.after(3600, pytest.fail)  # and nobody waits for this one: it is forgotten
+        alarms.after(3600, pytest.fail)  # and no code waits for this one: it is forgotten
     before = asyncio.all_tasks()
     with pytest.raises(StoreClosed):
         alarms.after(1, pytest.fail)
@@ -339,16 +339,16 @@ def is_closed(made: Coroutine[Any, Any, None] | io.BytesIO) -> bool:
 
 
 async def test_an_answer_in_the_turn_of_the_cancel_is_not_lost() -> None:
-    """The thread has done it: whoever is told late must hear of it."""
-    threads, told, thread = DaemonThreads(), list[Any](), Thread("paid")
-    waiting = asyncio.create_task(threads.run(thread, late=lambda result, error: told.append((result, error))))
+    """The thread has finished: a caller that was cancelled meanwhile still gets the result."""
+    threads, reports, thread = DaemonThreads(), list[Any](), Thread("paid")
+    waiting = asyncio.create_task(threads.run(thread, late=lambda result, error: reports.append((result, error))))
     await until(thread.began.is_set)
     thread.may_end.set()
     block_until(lambda: bool(threads._idle))
-    asyncio.get_running_loop().call_soon(waiting.cancel)  # next to the answer, which is there and not yet heard
+    asyncio.get_running_loop().call_soon(waiting.cancel)  # beside the answer, which is there and not yet read
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert told == [("paid", None)]
+    assert reports == [("paid", None)]
 
 
 @pytest.mark.parametrize("make", [more, io.BytesIO])

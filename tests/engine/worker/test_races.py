@@ -33,7 +33,7 @@ from tests.engine.support import count_moves, ended, moves_of, pass_time, reache
 
 Send = Callable[[Sequence[Commit]], Awaitable[list[Verdict]]]
 
-CROWD = 5
+CALLERS = 5
 """More than one caller: what is sent in the same turn of the loop goes out in the same batch."""
 
 
@@ -60,7 +60,7 @@ def steps_in(commits: Sequence[Commit]) -> list[str]:
 
 
 async def send_what_no_store_takes(ctx: Context) -> str:
-    """Tell something that is refused at the door, with the whole batch it is in."""
+    """Send something that is refused by the store, with the whole batch it is in."""
     with pytest.raises(InvalidValue):
         await ctx.progress(1, float("nan"))  # type: ignore[arg-type]
     return "refused"
@@ -70,7 +70,7 @@ async def send_what_no_store_takes(ctx: Context) -> str:
 
 
 async def test_what_waits_behind_a_refused_commit_is_not_taken_for_a_repetition(quick: Holdfast) -> None:
-    """``b`` is sent anew behind ``e``, which has an old number; ``f`` comes while both are on their way back."""
+    """``b`` is sent again behind ``e``, which has an old number; ``f`` comes while both are on their way back."""
     gates = {name: asyncio.Event() for name in ("bad", "b", "e", "f")}
     batches: list[list[str]] = []
 
@@ -97,7 +97,7 @@ async def test_what_waits_behind_a_refused_commit_is_not_taken_for_a_repetition(
         return verdicts
 
     stand_between(quick, around)
-    quick.services.committer.callers = CROWD
+    quick.services.committer.callers = CALLERS
     handle = await quick.submit(work)
     async with quick.worker():
         await reaches(handle, TaskState.RUNNING)
@@ -141,7 +141,7 @@ async def end_steps_at_random(seed: int, *, tasks: int = 20) -> None:
 
     async with hold:
         stand_between(hold, around)
-        hold.services.committer.callers = CROWD
+        hold.services.committer.callers = CALLERS
         async with hold.worker():
             for _ in range(tasks):
                 order = random.sample([*steps, *refusals], len(steps) + len(refusals))
@@ -188,7 +188,7 @@ async def test_the_note_of_a_running_step_never_overwrites_its_result(still: Hol
         return verdicts
 
     stand_between(still, around)
-    still.services.committer.callers = CROWD
+    still.services.committer.callers = CALLERS
     handle = await still.submit(work)
     async with still.worker(grace=0.0, lease=60):
         await reaches(handle, TaskState.RUNNING)
@@ -265,7 +265,7 @@ async def test_a_branch_beside_a_gather_is_not_joined_with_it(quick: Holdfast) -
 
 
 async def test_a_step_in_the_background_is_not_suspended_under_its_feet(still: Holdfast, clock: ManualClock) -> None:
-    """The root sleeps for long while a branch that nobody awaits is doing a step."""
+    """The root sleeps for long while a branch that is not awaited is doing a step."""
     runs = 0
     go = asyncio.Event()
 
@@ -312,7 +312,7 @@ async def test_a_wait_with_the_longest_key_and_a_timeout_gives_its_slot_back(sti
 async def test_a_cancel_just_before_the_suspension_survives_a_store_that_fails_right_after(
     quick: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request is durable before the Commit that suspends, and the next call of anybody's fails."""
+    """The request is durable before the Commit that suspends, and the next call of the store fails."""
     store, fails = quick.services.store, False
 
     @quick.task
@@ -346,7 +346,7 @@ async def test_a_cancel_just_before_the_suspension_survives_a_store_that_fails_r
 
 
 async def test_a_cancel_just_before_the_suspension_survives_the_end_of_its_worker(tmp_path: Path) -> None:
-    """The worker and its Holdfast are gone before anybody could follow the request up."""
+    """The worker and its Holdfast are gone before they could follow the request up."""
     hold = Holdfast(f"sqlite:///{tmp_path}/hold.db")
 
     @hold.task
@@ -412,7 +412,7 @@ async def test_a_cancelled_run_by_name_leaves_the_task_to_others(quick: Holdfast
 async def test_a_child_that_is_born_during_the_cancel_of_its_parent_is_cancelled_too(
     still: Holdfast, clock: ManualClock
 ) -> None:
-    """The heartbeat tells of the cancel while the Commit that submits the child is under way."""
+    """The heartbeat reports the cancel while the Commit that submits the child is under way."""
     under_way, go = asyncio.Event(), asyncio.Event()
 
     @still.task(queue="nowhere")
@@ -503,20 +503,20 @@ async def test_of_two_resumes_at_once_the_slower_one_changes_nothing(quick: Hold
     assert await count_moves(quick, handle, TaskState.RUNNING) == 2
 
 
-async def test_a_worker_that_falls_over_says_so_and_raises(quick: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
-    """Its loop ends while everybody thinks that it works."""
+async def test_a_worker_that_fails_logs_it_and_raises(quick: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    """Its loop ends while its caller still believes that it works."""
 
     async def sweep() -> Swept:
-        raise SchemaMismatch("somebody has migrated the store")
+        raise SchemaMismatch("the store was migrated")
 
     @quick.task
     async def work(ctx: Context) -> None: ...
 
     quick.services.store.sweep = sweep  # type: ignore[assignment, method-assign]
     worker = quick.worker()
-    with pytest.raises(SchemaMismatch, match="somebody has migrated the store"):
+    with pytest.raises(SchemaMismatch, match="the store was migrated"):
         async with worker:
-            await asyncio.Event().wait()  # for ever, if nobody ends it
+            await asyncio.Event().wait()  # for ever, unless the worker ends it
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "has stopped and claims no more tasks" in record.message
     assert record.exc_info is not None
@@ -528,7 +528,7 @@ async def test_a_stopped_worker_retires_also_inside_its_block(quick: Holdfast) -
     """As in blocking code, where nothing can be cancelled: the list of workers shows that it does not work."""
 
     async def sweep() -> Swept:
-        raise SchemaMismatch("somebody has migrated the store")
+        raise SchemaMismatch("the store was migrated")
 
     @quick.task
     async def work(ctx: Context) -> None: ...
@@ -547,7 +547,7 @@ async def test_a_stopped_worker_retires_also_inside_its_block(quick: Holdfast) -
 
 async def test_join_raises_what_ended_the_work(quick: Holdfast) -> None:
     async def sweep() -> Swept:
-        raise SchemaMismatch("somebody has migrated the store")
+        raise SchemaMismatch("the store was migrated")
 
     @quick.task
     async def work(ctx: Context) -> None: ...
@@ -568,7 +568,7 @@ async def test_a_users_cancel_counts_beside_that_of_a_stopped_worker(quick: Hold
 
     async def sweep() -> Swept:
         await go.wait()
-        raise SchemaMismatch("somebody has migrated the store")
+        raise SchemaMismatch("the store was migrated")
 
     @quick.task
     async def work(ctx: Context) -> None: ...
@@ -596,7 +596,7 @@ async def test_a_store_that_cannot_be_used_any_more_fails_no_task(quick: Holdfas
     async def commit_unless_broken(commits: Sequence[Commit]) -> list[Verdict]:
         if broken and any(isinstance(one, WriteStep) and one.step.key == "second" for one in commits[0].operations):
             met.set()
-            raise SchemaMismatch("somebody has migrated the store")
+            raise SchemaMismatch("the store was migrated")
         return await commit(commits)
 
     async def do(number: int) -> int:

@@ -45,7 +45,7 @@ F = TypeVar("F")
 async def until_some(look: Callable[[], Awaitable[F]]) -> F:
     """Look until there is something."""
     async with asyncio.timeout(PATIENCE):
-        while not (found := await look()):  # noqa: ASYNC110 - the store tells no Event
+        while not (found := await look()):  # noqa: ASYNC110 - the store sets no Event
             await asyncio.sleep(0.01)
     return found
 
@@ -220,7 +220,7 @@ async def test_a_run_that_is_cancelled_hands_the_task_back(hold: Holdfast) -> No
     assert (task.state, task.owner, task.attempts, task.deaths) == (TaskState.PENDING, None, 0, 0)
 
 
-async def test_running_what_is_not_there_or_not_defined_says_so(quick: Holdfast) -> None:
+async def test_running_what_is_not_there_or_not_defined_is_an_error(quick: Holdfast) -> None:
     with pytest.raises(NotFound):
         await quick.run("no-such-task")
     handle: Handle[None] = await quick.submit("from-elsewhere", 1, queue="default")
@@ -275,7 +275,7 @@ async def test_a_delayed_task_waits(still: Holdfast, clock: ManualClock) -> None
     assert task.started_at - began == timedelta(milliseconds=80)
 
 
-async def test_a_result_that_is_not_there_in_time_says_so_and_the_task_goes_on(quick: Holdfast) -> None:
+async def test_a_result_that_is_not_there_in_time_is_an_error_and_the_task_goes_on(quick: Holdfast) -> None:
     @quick.task
     async def work(ctx: Context) -> int:
         return 7

@@ -176,7 +176,7 @@ async def test_a_worker_whose_lease_ran_out_here_starts_nothing_more(still: Hold
         await until(lambda: ran == ["one"])
         beat = worker._host._beat_once
         worker._host._beat_once = _unanswered  # type: ignore[method-assign]
-        await pass_time(clock, 9.5)  # most of the lease; nobody has taken the task away
+        await pass_time(clock, 9.5)  # most of the lease; the task is still its own
         go.set()
         await settle()
         assert ran == ["one"]
@@ -206,7 +206,7 @@ async def test_a_worker_declared_dead_goes_on_as_another_one(still: Holdfast, cl
         await until(lambda: runs == 1)
         dead = worker.id
         clock.advance(60)  # the whole process slept
-        await still.services.store.sweep()  # and somebody else noticed
+        await still.services.store.sweep()  # and another worker noticed
         await pass_time(clock, 4.0)
         assert worker.id != dead
         await until(lambda: runs == 2)
@@ -257,7 +257,7 @@ async def test_tasks_it_owns_and_does_not_know_are_adopted(still: Holdfast, cloc
 
     async with still.worker(lease=3, grace=0.0, queues=["none"]) as worker:
         handle = await still.submit(work)
-        await still.services.store.acquire(handle.id, worker.id)  # a claim nobody here knows of
+        await still.services.store.acquire(handle.id, worker.id)  # a claim that no worker here knows of
         await pass_time(clock, 3.0 / hosting.BEATS_PER_LEASE * hosting.LOOK_FOR_STRAYS_EVERY * 3, by=0.25)
         assert await ended(handle) == "done"
 
@@ -448,7 +448,7 @@ async def test_two_workers_share_the_work(hold: Holdfast) -> None:
         by[ctx.task.owner or ""] = by.get(ctx.task.owner or "", 0) + 1
         if len(by) == 2:
             both.set()
-        await both.wait()  # whoever comes first has only two slots, and leaves the rest to the other one
+        await both.wait()  # the first to claim has only two slots, and leaves the rest to the other one
 
     handles = await hold.submit_many(work, [()] * 40)
     async with hold.worker(concurrency=2), hold.worker(concurrency=2):
@@ -504,7 +504,7 @@ async def test_leases_on_every_store(hold: Holdfast) -> None:
     await until(lambda: runs == 1)
     await vanish(first)
     async with hold.worker():
-        # Longer than the lease: nobody is declared dead within it after the server's start, which may just have been.
+        # Longer than the lease: within it after the server's start, which may be recent, no worker is declared dead.
         assert await ended(handle) == "done"
     assert (await handle.task()).deaths == 1
     assert (await steps_of(hold, handle))["one"].attempts == 1
@@ -519,19 +519,19 @@ async def test_a_loop_that_stands_still_is_reported_and_a_pause_is_not(
     async def work(ctx: Context) -> None:
         await go.wait()
 
-    def told() -> list[str]:
+    def warnings() -> list[str]:
         return [record.message for record in caplog.records if "was blocked" in record.message]
 
     handle = await still.submit(work)
     async with still.worker(label="slow", grace=0.0, lease=3 * hosting.BEATS_PER_LEASE):
         await reaches(handle, TaskState.RUNNING)
         await pass_time(clock, 9)
-        assert told() == []
+        assert warnings() == []
         clock.advance(3 + hosting.BLOCKED_AFTER + 0.5)
-        await until(told)
+        await until(warnings)
         go.set()
         await ended(handle)
-    [words] = told()
+    [words] = warnings()
     assert re.match(r"the event loop of worker slow was blocked for \d\.\d s \(tasks on it: 1\) by blocking", words)
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests.mcp.client.support import World
+from tests.ready_schema import new_file
 
 
 @pytest.fixture
@@ -15,5 +16,5 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 async def hold(tmp_path: Path) -> AsyncIterator[Holdfast]:
     """An open Holdfast on a file of its own."""
-    async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold:
+    async with Holdfast(f"sqlite:///{new_file(tmp_path / 'hold.db')}") as hold:
         yield hold

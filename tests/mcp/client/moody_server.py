@@ -1,7 +1,7 @@
 """A server of the handshake era that obeys one order a call, and answers with its process id.
 
-"noise" comes with bytes that are no UTF-8, "forget" gets no answer, "hang" none either, nor does anything after it.
-"close" is answered, and then no more is said; "leave" is answered by the last words of the process. The latter three
+"noise" comes with bytes that are not UTF-8, "forget" gets no answer, "hang" and every order after it get none.
+"close" is answered, and is the last answer; "leave" is answered, and then the process ends. The latter three
 leave a child, whose process id is the last line of the file that is named in the command.
 """
 

@@ -4,14 +4,14 @@
     python old_server.py PORT       over HTTP, with sessions
 
 MISBEHAVE in its environment is JSON: {"list": [...]} replaces its tools, {"endless": true} never stops listing,
-{"answer": {...}} is what every call is answered with, {"token": "..."} whom it lets in, {"pack": true} packs what it
+{"answer": {...}} is the answer to every call, {"token": "..."} the token it requires, {"pack": true} compresses its
 answers over HTTP.
 
 Over HTTP a text may be an order: "hang up" and "break off" end a call without an answer or amid it, "wait" waits until
-somebody says "go", "port" tells where the request came from, "calls" what was called, "stream" answers with a long
-event, "chatter" with many short ones before, "resume" with a stream that ends and promises more, "ask" with one that
-asks back, refuses what it is told, and ends; "accepts" tells which encodings the request takes; "forget me" forgets all
-sessions.
+another call says "go", "port" answers with the client's port, "calls" with the calls so far, "accepts" with the
+encodings that the request takes, "stream" with a long event, "chatter" with many short ones before, "resume" with a
+stream that ends and promises more, "ask" with a stream that asks back, refuses the reply, and ends. "forget me" forgets
+all sessions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     sessions: set[str] = set()  # noqa: RUF012 - of all connections
     gone = threading.Event()
-    told = threading.Event()
+    notified = threading.Event()
     calls: list[str] = []  # noqa: RUF012
 
     def log_message(self, *_: object) -> None:
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
             self._reply(404, None)
         elif method is None:
             self._reply(404, None)
-            self.told.set()
+            self.notified.set()
         elif method == "tools/call":
             self._obey(request)
         else:
@@ -136,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
             case "ask":
                 question = {"jsonrpc": "2.0", "id": 99, "method": "ping"}
                 self._stream(b"data: " + json.dumps(question).encode() + b"\n\n")
-                self.told.wait()
+                self.notified.wait()
             case _:
                 return False
         return True

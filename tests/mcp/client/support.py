@@ -1,4 +1,4 @@
-"""Servers as real processes, and what was really done to them."""
+"""Servers as real processes, and the calls that were really made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ PATIENCE = 120.0
 
 
 class World:
-    """A world_server, and the calls it wrote down."""
+    """A server with tools, and the calls it wrote down.
+
+    Over stdio it is ``small_world.py``, which starts at once. ``sdk_command`` and HTTP use the SDK's server.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "calls.jsonl"
@@ -29,6 +32,10 @@ class World:
 
     @property
     def command(self) -> list[str]:
+        return [sys.executable, "-I", str(HERE / "small_world.py"), str(self.file)]
+
+    @property
+    def sdk_command(self) -> list[str]:
         return [sys.executable, str(HERE / "world_server.py"), str(self.file)]
 
     @property
@@ -44,7 +51,7 @@ class World:
     @contextmanager
     def over_http(self, port: int | None = None) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         port = port or free_port()
-        with running([*self.command, str(port)], port) as process:
+        with running([*self.sdk_command, str(port)], port) as process:
             yield f"http://127.0.0.1:{port}/mcp", process
 
 

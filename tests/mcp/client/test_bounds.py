@@ -1,4 +1,4 @@
-"""A server can say a great deal. What is read of it, kept of it and done because of it has an end."""
+"""A server may send any amount. What is read of it, kept of it and done because of it is limited."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOME = 4_000
 
 
 def doubling(times: int, **also: object) -> dict[str, Any]:
-    """A schema of a page that asks for 2 ** times checks."""
+    """A schema of one page that asks for 2 ** times checks."""
     parts: dict[str, Any] = {"0": {"type": "object"}}
     for number in range(times):
         parts[str(number + 1)] = {"allOf": [{"$ref": f"#/$defs/{number}"}] * 2, **also}
@@ -41,13 +41,13 @@ def test_a_schema_that_asks_for_years_of_work_is_checked_for_a_moment(also: dict
     with pytest.raises(TooMuchWork):
         list(Validator(schema, size=1_000).faults({"x": {}}, size=10))
     form = Form("patient", schema)
-    form.check({"x": {}})  # the rest is the server's to check
+    form.check({"x": {}})  # the server checks the rest
     with pytest.raises(BadArguments, match="'x' is a required property"):
-        form.check({})  # and what was found until then is told
+        form.check({})  # and what was found until then is reported
 
 
 def test_what_an_error_quotes_is_work() -> None:
-    """Each says what it is about, which may be all of the arguments."""
+    """Each names what it is about, which may be all of the arguments."""
     row = {"anyOf": [{"type": "string"}, {}]}
     schema = {"type": "object", "properties": {"x": {"type": "array", "items": row}}}
     rows = [["y" * 1_000]] * 1_000
@@ -111,7 +111,7 @@ def test_a_schema_is_itself_checked_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"type": "thing"}, {"properties": 5}, {"$schema": "http://["}, {"$schema": 5}])
-def test_a_schema_that_is_none_is_refused(schema: dict[str, Any]) -> None:
+def test_an_invalid_schema_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match=r"describes its parameters wrongly .*leave it out with only="):
         Form("wrong", schema)
 
@@ -234,13 +234,13 @@ def test_what_is_kept_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_what_is_no_message_is_skipped_and_bad_bytes_in_one_are_replaced(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_a_message_is_skipped_and_bad_bytes_in_one_are_replaced(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", pipe.__name__)
     lines = pipe.Lines("server")
     noise = [b"", b"  ", b"\xff\xfe oops", b"{]", b"[]", b"null", b"42", b"{}", b"[" * 100_000, b'"\\ud800"']
     assert [lines.parsed(line) for line in noise] == [None] * len(noise)
     assert "the MCP server server wrote bytes that are not UTF-8" in caplog.text
-    assert [record.levelname for record in caplog.records].count("WARNING") == 1  # the rest is for who looks closer
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1  # the rest is logged lower
     for text in (b"caf\xe9", b"cut \\ud83d"):
         message = lines.parsed(b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + text + b'"}}')
         assert message is not None

@@ -57,7 +57,7 @@ async def until_gone(*processes: int) -> None:
     await until(lambda: all(map(is_gone, processes)), patience=PATIENCE)
 
 
-async def test_bytes_that_are_no_message_are_skipped(reached: Reach) -> None:
+async def test_bytes_that_are_not_a_message_are_skipped(reached: Reach) -> None:
     first = await order(reached, "noise")
     assert await order(reached, "noise") == first
 

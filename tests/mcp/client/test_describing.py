@@ -12,7 +12,7 @@ import pytest
 from holdfast import Agent, DuplicateName, Holdfast, InvalidValue, MissingExtra, ScriptedModel, TaskFailed, tool
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import Declared, ServerTools, tools
-from tests.agent.support import register, told
+from tests.agent.support import register, tool_results
 from tests.mcp.client.support import World, finished, old_command
 
 ANYTHING = {"type": "object"}
@@ -86,16 +86,14 @@ async def test_which_tools_are_offered(world: World) -> None:
     assert len(await tools(world.command).listed()) == 9
 
 
-async def test_a_declared_tool_that_is_not_there_is_said_in_the_log(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_declared_tool_that_is_not_there_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
     assert await tools(world.command, only=["serach"]).listed() == ()
     assert "has no tool serach" in caplog.text
 
 
 async def test_a_tool_name_that_endpoints_refuse_is_an_error_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     [usable] = await lists({"name": "files/read"}, {"name": "write"}).listed()
-    assert usable.name == "write"  # one that nobody asked for spoils no other
+    assert usable.name == "write"  # an unusable tool that was not asked for does not affect it
     assert "has a tool 'files/read'" in caplog.text
     assert "it is left out" in caplog.text
     with pytest.raises(InvalidValue, match=r"has a tool 'files/read'.*letters, digits.*Declared\(name=.*only="):
@@ -124,17 +122,17 @@ async def test_two_tools_of_one_name_that_were_asked_for_are_an_error(
 async def test_an_undeclared_tool_yields_to_a_declared_one_of_its_name(
     hold: Holdfast, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that begins to list another tool is no reason to fail tasks."""
+    """The tasks go on when a server begins to list another tool."""
     script: list[Line] = [call("send", to="ann"), call("search", query="x"), "done"]
     agent, model = register(hold, script, tools=[send, tools(world.command)])
     await finished(hold, agent)
-    assert told(model) == ["sent to ann by hand", "nothing about x"]
+    assert tool_results(model) == ["sent to ann by hand", "nothing about x"]
     assert world.called == ["search"]
     assert "already has a tool called 'send'; the second one is ignored" in caplog.text
 
 
 async def test_a_tool_that_was_asked_for_comes_before_one_that_was_not(hold: Holdfast, world: World) -> None:
-    """Whichever server is named first."""
+    """In either order of the servers."""
     stranger = lists({"name": "send", "description": "Say it is done."}, {"name": "other"})
     agent, model = register(
         hold, [call("send", to="ann"), "done"], tools=[stranger, tools(world.command, only=["send"])]
@@ -206,7 +204,7 @@ async def test_a_schema_is_checked_without_following_it_anywhere(monkeypatch: py
 @pytest.mark.parametrize(
     ("written", "words"), [("[1]", "have to be a JSON object"), ("{", "wrong"), ('{"a": 1, "a": 2}', "wrong")]
 )
-async def test_arguments_that_are_no_object_are_refused(written: str, words: str) -> None:
+async def test_arguments_that_are_not_an_object_are_refused(written: str, words: str) -> None:
     [tool] = await lists({"name": "any"}).listed()
     with pytest.raises(InvalidValue, match=words):
         tool.read(written)
@@ -218,7 +216,7 @@ async def test_a_parameter_may_be_called_anything(hold: Holdfast) -> None:
     script: list[Line] = [call("echo", text="one", self="two", arguments="three", effect_id="four"), "done"]
     agent, model = register(hold, script, tools=[source])
     await finished(hold, agent)
-    assert told(model) == ["one"]
+    assert tool_results(model) == ["one"]
 
 
 async def test_a_server_that_never_stops_listing_is_stopped() -> None:

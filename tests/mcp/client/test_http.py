@@ -11,7 +11,7 @@ from holdfast.agent.scripted import Line, ScriptedCall, call
 from holdfast.mcp import AnswerUnclear, CallRefused, Declared, ServerAway, tools
 from holdfast.mcp.client import reach as reaching
 from holdfast.mcp.client.reach import reach
-from tests.agent.support import register, told
+from tests.agent.support import register, tool_results
 from tests.engine.support import until
 from tests.mcp.client.support import PATIENCE, World, finished, old_over_http
 from tests.postgres_server import free_port
@@ -24,8 +24,8 @@ async def test_an_agent_calls_the_tools_of_a_server(hold: Holdfast, world: World
     assert world.called == ["send", "long_text"]
     [step] = [step for step in await hold.store.steps(handle.id) if step.key == "send:1.0"]
     assert world.calls[0]["effect_id"] == step.effect_id
-    assert told(model)[0] == '{"copies": 1, "sent": "ann"}'
-    assert "2700000 bytes, kept as artifact" in told(model)[1]
+    assert tool_results(model)[0] == '{"copies": 1, "sent": "ann"}'
+    assert "2700000 bytes, kept as artifact" in tool_results(model)[1]
 
 
 async def test_an_old_server_with_sessions_and_a_token(hold: Holdfast) -> None:
@@ -33,18 +33,18 @@ async def test_an_old_server_with_sessions_and_a_token(hold: Holdfast) -> None:
         source = tools(url, token="s3cret-of-the-server")  # noqa: S106
         agent, model = register(hold, [call("echo", text="hello"), "done"], tools=[source])
         await finished(hold, agent)
-        assert told(model) == ["hello"]
+        assert tool_results(model) == ["hello"]
         with pytest.raises(ServerAway, match="answered 401"):
             await tools(url, token="another").listed()  # noqa: S106
 
 
 async def test_a_session_that_the_server_has_forgotten_is_opened_again(hold: Holdfast) -> None:
-    """What it answers to a session it does not know proves that nothing was called: not even a ``once`` is in doubt."""
+    """Its answer to an unknown session proves that nothing was called: not even a ``once`` call is in doubt."""
     with old_over_http() as url:
         script: list[Line] = [call("echo", text="forget me"), call("echo", text="still there"), "done"]
         agent, model = register(hold, script, tools=[tools(url)])
         handle = await finished(hold, agent)
-        assert told(model) == ["forget me", "still there"]
+        assert tool_results(model) == ["forget me", "still there"]
         assert await hold.doubts(handle) == []
 
 
@@ -67,7 +67,7 @@ async def test_a_call_to_a_port_without_a_server_was_not_made(hold: Holdfast, wo
             stopped.set()
             await handle.result(timeout=PATIENCE)
     assert world.called == ["send"]
-    assert told(model)[1].startswith("Error: ServerAway: the MCP server 127.0.0.1:")
+    assert tool_results(model)[1].startswith("Error: ServerAway: the MCP server 127.0.0.1:")
     assert await hold.doubts(handle) == []
 
 
@@ -100,7 +100,7 @@ async def test_what_is_sent_after_a_call_proves_nothing_about_it(order: str) -> 
 
 
 async def test_each_request_has_a_connection_of_its_own() -> None:
-    """One that is kept alive may be closed just when it is used again: a doubt about nothing."""
+    """One that is kept alive may be closed just when it is used again: an avoidable doubt."""
     with old_over_http() as url:
         [echo] = await tools(url).listed()
         assert await echo({"text": "port"}, effect_id="1") != await echo({"text": "port"}, effect_id="2")
@@ -129,7 +129,7 @@ async def test_a_task_waits_for_a_server_that_is_away(hold: Holdfast, world: Wor
         assert model.requests == []
         with world.over_http(port):
             await handle.result(timeout=PATIENCE)
-    assert told(model) == ["nothing about cats"]
+    assert tool_results(model) == ["nothing about cats"]
     assert (await handle.task()).state is TaskState.COMPLETED
     assert (await handle.task()).attempts == 0
 

@@ -1,4 +1,4 @@
-"""SIGKILL of a worker between a call and its record: what must not be done twice is not, what may be is."""
+"""SIGKILL of a worker between a call and its record: what must not be done twice is not; the rest may be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import Decision, Holdfast
-from tests.agent.support import told
+from tests.agent.support import tool_results
 from tests.conftest import SOAK
 from tests.engine.support import until
 from tests.mcp.client.support import HERE, PATIENCE, World
@@ -67,10 +67,10 @@ async def test_a_once_call_is_not_made_again(tmp_path: Path, world: World, how: 
         async with hold:
             handle = await hold.submit(agent, "go", key="only")
             async with hold.worker():
-                await decided(hold, handle, Decision.HAPPENED, result="somebody saw it")
+                await decided(hold, handle, Decision.HAPPENED, result="a person saw it")
                 assert await handle.result(timeout=PATIENCE) == "done"
     assert world.called == ["wait_and_send"]
-    assert told(model) == ["somebody saw it"]
+    assert tool_results(model) == ["a person saw it"]
 
 
 @pytest.mark.parametrize("declared", [{"risk": "read_only"}, {"risk": "write_local", "effect": "idempotent"}])
@@ -87,6 +87,6 @@ async def test_what_may_be_called_again_is(tmp_path: Path, world: World, declare
                 assert await handle.result(timeout=PATIENCE) == "done"
             assert await hold.doubts(handle) == []
     assert world.called == ["wait_and_send", "wait_and_send"]
-    # Under one id, by which a server that knows it can tell that they are one.
+    # Under one id, by which a server that supports it recognises that they are one.
     assert len({each["effect_id"] for each in world.calls}) == 1
-    assert told(model) == ["sent to ann"]
+    assert tool_results(model) == ["sent to ann"]

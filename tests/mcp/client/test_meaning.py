@@ -20,7 +20,7 @@ from holdfast.mcp.client.health import Health
 from holdfast.mcp.client.servers import Endpoint
 from holdfast.mcp.client.transports import transport_to
 from holdfast.model.proof import proves_absence
-from tests.agent.support import register, told
+from tests.agent.support import register, tool_results
 from tests.engine.effects.till import Till
 from tests.engine.support import until
 from tests.mcp.client.support import PATIENCE, World, finished, old_command, old_over_http
@@ -37,7 +37,7 @@ TABLE = [
     (MCPError(-32603, "an error response"), Sending(is_sent=True, status=401), ServerAway),
     (MCPError(-32600, "Session terminated"), Sending(is_sent=True, status=404), ServerAway),
     (MCPError(-32603, "an error response"), Sending(is_sent=True, status=429), ServerAway),
-    # Nobody knows.
+    # Unknown.
     (MCPError(-32000, "Connection closed"), Sending(is_sent=True), AnswerUnclear),
     (MCPError(-32603, "boom"), Sending(is_sent=True), AnswerUnclear),
     (MCPError(0, "boom"), Sending(is_sent=True, status=200), AnswerUnclear),
@@ -58,7 +58,7 @@ def test_the_table(error: Exception, sending: Sending, kind: type[Exception]) ->
 
 
 async def test_a_call_that_was_redirected_may_have_been_made() -> None:
-    """The server makes it and answers with another path. That is gone then, or refuses what it is sent."""
+    """The server makes it and redirects to another path, which does not exist or refuses the request."""
     message = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "send"})
     moved = "HTTP/1.1 307 So\r\nContent-Length: 0\r\nConnection: close\r\nLocation: /mcp/\r\n\r\n"
     missing = "HTTP/1.1 404 So\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -85,7 +85,7 @@ async def test_a_server_that_dies_amid_a_once_call_leaves_it_in_doubt(hold: Hold
         await decided(hold, handle, Decision.HAPPENED, result="it fell over")
         await handle.result(timeout=PATIENCE)
     assert world.called == ["fall_over"]
-    assert told(model) == ["it fell over"]
+    assert tool_results(model) == ["it fell over"]
 
 
 async def test_a_server_that_dies_amid_a_pure_call_is_asked_again(hold: Holdfast, world: World) -> None:
@@ -93,7 +93,7 @@ async def test_a_server_that_dies_amid_a_pure_call_is_asked_again(hold: Holdfast
     agent, model = register(hold, [call("fall_over"), "done"], tools=[tools(world.command, declare=declared)])
     await finished(hold, agent)
     assert world.called == ["fall_over"] * 3
-    assert told(model)[0].startswith("Error: AnswerUnclear: the MCP server python")
+    assert tool_results(model)[0].startswith("Error: AnswerUnclear: the MCP server python")
 
 
 async def test_an_answer_that_is_lost_on_the_way_is_a_doubt_that_a_reconcile_clears_up(hold: Holdfast) -> None:
@@ -110,7 +110,7 @@ async def test_an_answer_that_is_lost_on_the_way_is_a_doubt_that_a_reconcile_cle
         handle = await finished(hold, agent)
     [step] = [step for step in await hold.store.steps(handle.id) if step.key == "echo:1.0"]
     assert asked == [(step.effect_id, {"text": "hang up"})]
-    assert told(model) == ["it was"]
+    assert tool_results(model) == ["it was"]
 
 
 async def test_a_call_that_takes_too_long_is_in_doubt(hold: Holdfast, world: World) -> None:
@@ -120,8 +120,8 @@ async def test_a_call_that_takes_too_long_is_in_doubt(hold: Holdfast, world: Wor
     async with hold.worker():
         await decided(hold, handle, Decision.ABANDON)
         await handle.result(timeout=PATIENCE)
-    assert world.called == ["wait_and_send", "send"]  # on the same connection, which is none the worse for it
-    assert told(model)[1] == '{"copies": 1, "sent": "bob"}'
+    assert world.called == ["wait_and_send", "send"]  # on the same connection, which still works
+    assert tool_results(model)[1] == '{"copies": 1, "sent": "bob"}'
 
 
 # What a tool says about itself: isError
@@ -131,7 +131,7 @@ async def test_a_failure_that_a_once_tool_reports_is_its_answer(hold: Holdfast, 
     agent, model = register(hold, [call("fail", why="no paper"), "done"], tools=[tools(world.command)])
     handle = await finished(hold, agent)
     assert world.called == ["fail"]
-    [said] = told(model)
+    [said] = tool_results(model)
     assert said.startswith('{"error": ')
     assert "no paper" in said
     [step] = [step for step in await hold.store.steps(handle.id) if step.key == "fail:1.0"]
@@ -144,8 +144,8 @@ async def test_a_failure_that_means_that_nothing_was_done(hold: Holdfast, world:
     source = tools(world.command, declare={"fail": declared})
     agent, model = register(hold, [call("fail", why="no paper"), "done"], tools=[source])
     handle = await finished(hold, agent)
-    assert world.called == ["fail"]  # it is the model's to decide about, and not tried again
-    [said] = told(model)
+    assert world.called == ["fail"]  # the model decides about it, and it is not tried again
+    [said] = tool_results(model)
     assert said.startswith("Error: ToolError: ")
     assert "no paper" in said
     [step] = [step for step in await hold.store.steps(handle.id) if step.key == "fail:1.0"]

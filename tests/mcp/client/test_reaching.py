@@ -1,4 +1,4 @@
-"""One server as a loop knows it: nothing of it outlives the loop, and closing leaves nothing open."""
+"""One server as a loop knows it: it ends with the loop, and closing leaves nothing open."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from holdfast import Agent, Holdfast, Retry, ScriptedModel, TaskFailed
 from holdfast.agent.scripted import Line, call
 from holdfast.mcp import Declared, ServerAway, ServerTools, tools
 from holdfast.mcp.client.reach import Reach
-from tests.agent.support import asked, register, told
+from tests.agent.support import asked, register, tool_results
 from tests.mcp.client.support import PATIENCE, World, old_command
 
 
@@ -38,7 +38,7 @@ async def test_a_tool_that_is_gone_by_the_next_attempt(tmp_path: Path) -> None:
         async with again.worker():
             assert await again.handle(handle.id).result(timeout=PATIENCE) == "done"
     assert [spec.name for spec in model.requests[-1].tools if spec.name in {"first", "second"}] == ["second"]
-    assert told(model)[0] == ""
+    assert tool_results(model)[0] == ""
 
 
 async def test_a_tool_is_undone_while_its_server_is_away(

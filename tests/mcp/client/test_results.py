@@ -21,7 +21,7 @@ from holdfast import Holdfast
 from holdfast.agent.scripted import call
 from holdfast.mcp import tools
 from holdfast.mcp.client.answers import read_answer
-from tests.agent.support import output_of, register, told
+from tests.agent.support import output_of, register, tool_results
 from tests.mcp.client.support import World, finished
 
 THREE = base64.b64encode(b"abc").decode()
@@ -78,7 +78,7 @@ def test_the_table(content: list[Any], structured: Any, data: Any) -> None:  # n
     assert (answer.data, answer.is_error) == (data, False)
 
 
-async def test_a_picture_is_no_part_of_the_journal(hold: Holdfast, world: World) -> None:
+async def test_a_picture_is_not_in_the_journal(hold: Holdfast, world: World) -> None:
     agent, model = register(hold, [call("picture"), "done"], tools=[tools(world.command)])
     handle = await finished(hold, agent)
     [step] = [step for step in await hold.store.steps(handle.id) if step.key == "picture:1.0"]
@@ -87,10 +87,10 @@ async def test_a_picture_is_no_part_of_the_journal(hold: Holdfast, world: World)
     assert recorded[0] == "here it is"
     assert recorded[1]["bytes"] == 300_000
     assert recorded[2]["text"] == "all is well"
-    assert "here it is" in told(model)[0]
+    assert "here it is" in tool_results(model)[0]
 
 
 async def test_a_long_text_is_kept_as_an_artifact(hold: Holdfast, world: World) -> None:
     agent, model = register(hold, [call("long_text"), "done"], tools=[tools(world.command)])
     await finished(hold, agent)
-    assert "2700000 bytes, kept as artifact" in told(model)[0]
+    assert "2700000 bytes, kept as artifact" in tool_results(model)[0]

@@ -1,4 +1,4 @@
-"""A server that is started: its tools in an agent's hands, and what is left of it afterwards."""
+"""A server that is started: its tools in an agent, and what is left of it afterwards."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from holdfast.agent.scripted import Line, call
 from holdfast.mcp import CannotStart, Declared, ServerAway, tools
 from holdfast.mcp.client.reach import reach
 from holdfast.mcp.client.servers import Command
-from tests.agent.support import output_of, register, told
+from holdfast.mcp.client.source import PATIENCE as PATIENT
+from holdfast.testing import sandbox
+from tests.agent.support import output_of, register, tool_results
 from tests.engine.support import until
 from tests.mcp.client.support import PATIENCE, World, finished, old_command
 
@@ -27,7 +31,7 @@ async def test_an_agent_calls_the_tools_of_a_server(hold: Holdfast, world: World
     source = tools(world.command, declare={"search": Declared(risk="read_only")}, prefix="w_")
     agent, model = register(hold, [call("w_search", query="cats"), call("w_send", to="ann"), "done"], tools=[source])
     handle = await finished(hold, agent)
-    assert told(model) == ["nothing about cats", '{"copies": 1, "sent": "ann"}']
+    assert tool_results(model) == ["nothing about cats", '{"copies": 1, "sent": "ann"}']
     assert world.called == ["search", "send"]
     assert await output_of(hold, handle, "w_send:2.0") == {"value": {"sent": "ann", "copies": 1}}
     [spec] = [each for each in model.requests[0].tools if each.name == "w_send"]
@@ -47,7 +51,7 @@ async def test_wrong_arguments_are_refused_before_anything_is_sent(hold: Holdfas
     script: list[Line] = [call("send", to=5), call("send"), call("search", query="x", more=1), "done"]
     agent, model = register(hold, script, tools=[tools(world.command)])
     await finished(hold, agent)
-    assert told(model)[:2] == [
+    assert tool_results(model)[:2] == [
         "Error: BadArguments: the arguments of send are wrong: to: 5 is not of type 'string'",
         "Error: BadArguments: the arguments of send are wrong: arguments: 'to' is a required property",
     ]
@@ -64,7 +68,7 @@ async def test_calls_at_the_same_time_share_one_process(hold: Holdfast, world: W
         assert len(servers(world.command)) == 1
         world.gate.touch()
         await handle.result(timeout=PATIENCE)
-    assert sorted(told(model)) == [f"sent to {number}" for number in range(5)]
+    assert sorted(tool_results(model)) == [f"sent to {number}" for number in range(5)]
     await source.close()
     assert servers(world.command) == []
 
@@ -76,12 +80,12 @@ async def test_a_server_that_died_while_unused_is_started_again(hold: Holdfast, 
     [first] = servers(world.command)
     session = reach(source._server)._connection._client.session  # type: ignore[union-attr]
     first.kill()
-    # Until its end was noticed, nobody could tell that a call was not sent: it would be in doubt, and rightly so.
+    # Until its end was noticed, an unsent call cannot be recognised: it would rightly be in doubt.
     await until(lambda: session._dispatcher._closed)  # type: ignore[union-attr]
     handle = await finished(hold, agent)
     assert await hold.doubts(handle) == []
     assert world.called == ["send", "send"]
-    assert told(model) == ['{"copies": 1, "sent": "ann"}']
+    assert tool_results(model) == ['{"copies": 1, "sent": "ann"}']
     assert first not in servers(world.command)
 
 
@@ -114,7 +118,7 @@ async def test_a_server_that_does_not_come_up(code: str, connect: float, words: 
         ([sys.executable], {"cwd": "no-such-folder"}, "No such file.*no-such-folder"),
     ],
 )
-async def test_a_command_that_is_none_is_not_waited_for(
+async def test_a_command_that_does_not_exist_is_not_waited_for(
     hold: Holdfast, command: list[str], options: dict[str, Any], words: str
 ) -> None:
     """A person has to mend it, so it is reported."""
@@ -132,8 +136,40 @@ async def test_a_command_that_is_none_is_not_waited_for(
     assert step.attempts == 4
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "tries", "words"),
+    [
+        (["false"], {}, 60, "cannot be reached: it ended"),
+        (
+            ["sleep", "600"],
+            {"connect": 0.1, "wait": replace(PATIENT, max_attempts=3)},
+            3,
+            "did not answer within 0.1 s",
+        ),
+    ],
+)
+async def test_waiting_for_a_server_that_never_comes_up_ends(
+    command: list[str], options: dict[str, Any], tries: int, words: str
+) -> None:
+    """By default after three quarters of an hour. Then the task fails; its error names the server and the reason."""
+    hold = Holdfast("memory://")
+    source = tools(command, **options)
+    agent, _ = register(hold, ["done"], tools=[source], retry=Retry(max_attempts=1))
+    async with sandbox(hold):
+        handle = await hold.submit(agent, "go")
+        with pytest.raises(TaskFailed, match=f"the MCP server {command[0]} .*{words}"):
+            await handle.result()
+        [step] = [step for step in await hold.store.steps(handle.id) if step.kind == "tools"]
+        task = await handle.task()
+    assert step.attempts == tries
+    assert task.created_at is not None
+    assert task.finished_at is not None
+    assert task.finished_at - task.created_at < timedelta(hours=1)
+    await source.close()
+
+
 async def test_reaching_a_server_takes_half_of_a_tools_time_at_most(world: World) -> None:
-    """Or it would be a timeout of the call, and it would be unknown that nothing was sent."""
+    """Otherwise it would be a timeout of the call, and it would be unknown that nothing was sent."""
     source = tools(world.command, declare={"send": Declared(timeout=2)}, only=["send"])
     [send] = await source.listed()
     await source.close()
@@ -145,7 +181,7 @@ async def test_reaching_a_server_takes_half_of_a_tools_time_at_most(world: World
 async def test_an_old_server_is_understood(hold: Holdfast) -> None:
     agent, model = register(hold, [call("echo", text="hello"), "done"], tools=[tools(old_command())])
     await finished(hold, agent)
-    assert told(model) == ["hello"]
+    assert tool_results(model) == ["hello"]
 
 
 def test_a_blocking_program_uses_them_and_leaves_nothing_running(tmp_path: Path, world: World) -> None:
@@ -195,5 +231,5 @@ def servers(command: list[str]) -> list[psutil.Process]:
 def _runs(process: psutil.Process, command: list[str]) -> bool:
     try:
         return bool(process.cmdline() == command)
-    except psutil.NoSuchProcess:  # it has ended; a zombie is such a one, too
+    except psutil.NoSuchProcess:  # it has ended; a zombie has, too
         return False

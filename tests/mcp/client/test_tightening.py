@@ -17,7 +17,7 @@ READ, LOCAL, FAR = RiskLevel
 PURE, IDEMPOTENT, ONCE = EffectClass
 
 TABLE = [
-    # Nothing said, or nothing worse than what was declared.
+    # No hint, or none stricter than what was declared.
     (READ, PURE, ToolHints(), READ, PURE),
     (READ, PURE, ToolHints(read_only=True), READ, PURE),
     (READ, PURE, ToolHints(read_only=True, destructive=False, idempotent=False, open_world=True), READ, PURE),

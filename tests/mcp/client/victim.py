@@ -1,6 +1,6 @@
 """A worker that is killed: python victim.py DATABASE-URL SERVER (JSON) DECLARED (JSON) PLACE
 
-PLACE is where it is killed: "amid", by whoever started it, or "answered", by itself when the tool has answered and
+PLACE is where it is killed: "amid", by the test, or "answered", by itself when the tool has answered and
 nothing of that is recorded yet.
 """
 

@@ -28,13 +28,13 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Stock:
 @pytest.fixture(scope="session")
 def running_server(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("server")
-    with serving(folder, stock.url, command=("-m", "holdfast"), HOLDFAST_API_TOKEN=SECRET) as served:
+    with serving(folder, stock.url, program="holdfast.__main__", HOLDFAST_API_TOKEN=SECRET) as served:
         yield served
 
 
 @pytest.fixture
 def server(running_server: Served) -> Iterator[Served]:
-    """The server. Whatever a test asks of it, it may refuse, and may not fail."""
+    """The server. It may refuse what a test asks of it, and may not fail."""
     before = len(running_server.said)
     yield running_server
     said = running_server.said[before:]

@@ -1,7 +1,7 @@
 """What is expected of each scenario, and under which of our names the suites find what they ask for.
 
 Everything a suite looks at has to be a success, unless it is named here with the reason why it cannot be one. What is
-named and succeeds after all is an error as well: the table says what is true today, and not what was once.
+named and succeeds after all is an error as well: the table says what is true today.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class DoesNotApply:
-    """The scenario is about something that the server does not have. It is run all the same, and has to do no harm."""
+    """The scenario is about something that the server does not have. It is run all the same, and must do no harm."""
 
     reason: str
 
@@ -81,8 +81,8 @@ def _prompted(stock: Stock) -> Callable[[Params], Params]:
 
 _ELICITS: Final = DoesNotApply("asks a person through the client; here people are asked by ask_human, and answer later")
 _SAMPLES: Final = DoesNotApply("asks the client's model; the server has no use for one")
-_NO_SUCH_CONTENT: Final = DoesNotApply("asks for a tool whose result is no text; here such things are artifacts")
-_NO_SUCH_PROMPT: Final = DoesNotApply("asks for a prompt with parts that are no text; ours are text")
+_NO_SUCH_CONTENT: Final = DoesNotApply("asks for a tool whose result is not text; here such things are artifacts")
+_NO_SUCH_PROMPT: Final = DoesNotApply("asks for a prompt with parts that are not text; ours are text")
 _SKILLS: Final = DoesNotApply("an extension that the server does not offer")
 _NEVER_CHANGES: Final = "the list never changes, and has no tool that would change it"
 

@@ -30,7 +30,7 @@ class Inspector:
         return dict(self.hear(method, *options, code=code)["result"])
 
     def hear(self, method: str, *options: str, code: int = 0) -> dict[str, Any]:
-        """Ask one thing, and return all that the inspector has to say."""
+        """Ask one thing, and return the whole output of the inspector."""
         arguments = [*self.target, "--protocol-era", self.era, "--format", "json", "-q", "--method", method, *options]
         ended = node(INSPECTOR, "--cli", *arguments, home=self.home, timeout=PATIENCE)
         assert ended.returncode == code, (ended.returncode, ended.stdout, ended.stderr)

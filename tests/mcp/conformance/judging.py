@@ -34,12 +34,12 @@ def _unexpected(checks: Sequence[Check], expected: Passes) -> Iterator[str]:
 
 
 def _unreached(exchanges: Sequence[Exchange], expected: Passes) -> Iterator[str]:
-    """Name what was to be reached and was not: suites are content to hear, politely, that there is no such tool."""
+    """Name what was to be reached and was not: suites also accept the polite answer that there is no such tool."""
     if expected.reaching is None:
         return
     reached = [exchange for exchange in exchanges if exchange.meant == expected.reaching]
     if not reached:
-        yield f"nobody asked for {expected.reaching}"
+        yield f"the suite did not ask for {expected.reaching}"
     for exchange in reached:
         result = (exchange.answer or {}).get("result")
         if result is None or result.get("isError", False) is not expected.refused:

@@ -1,7 +1,7 @@
 """The programs these tests run: Node, the inspector and the two conformance suites. Run as a module, it fetches them.
 
 They lie in the environment, beside what pip put there, so that `make clean` takes them away and no source tree is
-touched. Where packages come from is the business of the machine's own settings for pip and npm.
+touched. The machine's own settings for pip and npm decide where packages come from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A proxy between a suite and the server: the suite cannot send a token, and asks for things under names of its own.
 
 It adds the header, puts names of ours in the place of the suite's, and remembers what was asked and answered: to a
-suite it is often good enough to be told, in a result of the right shape, that there is no such tool.
+suite a result of the right shape that says that there is no such tool is often good enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 HOP_BY_HOP: Final = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
-"""Headers that speak of one connection, and not of what goes over it."""
+"""Headers that are about one connection, and not about what is sent over it."""
 
 Params: TypeAlias = Mapping[str, Any]
 Names: TypeAlias = Mapping[str, Callable[[Params], Params]]
@@ -108,7 +108,7 @@ async def _relayed(answer: httpx2.Response, exchange: Exchange) -> AsyncIterator
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
-    """Read one message; what is none (an empty body, a line that is no data, a list) is an empty one."""
+    """Read one message; an empty body, a line without data or a list is an empty one."""
     try:
         message = json.loads(text)
     except ValueError:
@@ -126,7 +126,7 @@ def running(proxy: Proxy) -> Iterator[str]:
 @contextmanager
 def serving(application: Starlette) -> Iterator[str]:
     """Serve an application from a thread of its own; yields its address."""
-    # Bound and listening from the start: whoever connects before the server is ready waits, and is not refused.
+    # Bound and listening from the start: a client that connects before the server is ready waits, and is not refused.
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(application, log_config=None, timeout_graceful_shutdown=1))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

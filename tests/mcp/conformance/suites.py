@@ -74,6 +74,6 @@ def _listed(suite: Package, home: Path) -> list[tuple[str, list[str]]]:
     ended = node(suite, "list", "--server", home=home, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
     found = [(match["name"], match["revisions"].split(",")) for match in LISTED.finditer(ended.stdout)]
-    # One line that is not understood would be one scenario that nobody runs.
+    # A line that is not understood would be a scenario that is never run.
     assert len(found) == ended.stdout.count("\n  - "), ended.stdout
     return found

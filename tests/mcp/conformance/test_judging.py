@@ -1,4 +1,4 @@
-"""What counts as conformance: a suite that was content is not enough."""
+"""What counts as conformance: it is not enough that a suite reports success."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy itself: a suite's verdict is worth what the proxy does not spoil."""
+"""The proxy itself: it must not change a suite's verdict."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LONG = 3600.0
 
 @pytest.fixture
 async def mine(hold: Holdfast) -> Outside:
-    """Ada, whose one task is older than those of everybody else."""
+    """Ada, whose one task is older than those of all others."""
     ada, bob = Outside(hold, "ada"), Outside(hold, "bob")
     await ada.offer("mine")
     await ada.take(seconds=LONG)

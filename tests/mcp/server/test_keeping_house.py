@@ -1,4 +1,4 @@
-"""A server looks after the tasks of agents outside, watched or not: there may be no other process to do it."""
+"""A server looks after the tasks of agents outside, watched or not: it may be the only process that can."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_in(hold: Holdfast, task_id: str, state: TaskState) -> Callable[[], object
     return look
 
 
-async def test_what_a_dead_agent_held_is_free_without_anybody_watching(hold: Holdfast) -> None:
+async def test_what_a_dead_agent_held_is_free_without_a_watcher(hold: Holdfast) -> None:
     ada = Outside(hold, "ada")
     task = await ada.offer()
     await ada.take(seconds=3)

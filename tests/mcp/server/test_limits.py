@@ -1,4 +1,4 @@
-"""Places for watchers: several names of one thing take one, and no client takes all."""
+"""Limits of watchers: several names of one thing count once, and no client takes all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.service.handover.support import Outside
 READER, OTHER = "a-long-secret-of-a-reader", "a-long-secret-of-another"
 
 
-async def nobody(_: str) -> None:
+async def ignore(_: str) -> None:
     """Take a notification, and do nothing about it."""
 
 
@@ -69,12 +69,12 @@ async def test_a_server_watches_only_so_much(hold: Holdfast, monkeypatch: pytest
     monkeypatch.setattr(watches, "MOST_WATCHED", 3)
     watcher = server_of(hold)._watcher
     for number in range(3):
-        await watcher.watch(f"fact://e{number}", FactAddress(f"e{number}"), nobody)
+        await watcher.watch(f"fact://e{number}", FactAddress(f"e{number}"), ignore)
     with pytest.raises(InvalidValue, match="end some of the subscriptions first"):
-        await watcher.watch("fact://more", FactAddress("more"), nobody)
-    await watcher.watch("fact://e0", FactAddress("e0"), nobody)  # what is watched already costs nothing more
-    watcher.leave("fact://e1", FactAddress("e1"), nobody)
-    await watcher.watch("fact://more", FactAddress("more"), nobody)
+        await watcher.watch("fact://more", FactAddress("more"), ignore)
+    await watcher.watch("fact://e0", FactAddress("e0"), ignore)  # what is watched already costs nothing more
+    watcher.leave("fact://e1", FactAddress("e1"), ignore)
+    await watcher.watch("fact://more", FactAddress("more"), ignore)
 
 
 async def test_a_caller_has_only_so_many_places_in_either_era(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ async def test_a_caller_has_only_so_many_places_in_either_era(hold: Holdfast, mo
             with pytest.raises(MCPError, match="end some subscriptions first"):
                 await subscribe(legacy, "fact://e")
             with pytest.raises(MCPError, match="end some subscriptions first"):
-                async with client.listen(tools_list_changed=True):  # a stream is a place, whatever it is for
+                async with client.listen(tools_list_changed=True):  # a stream counts, whatever it is for
                     pass
             with pytest.warns(MCPDeprecationWarning):
                 await legacy.unsubscribe_resource("fact://c")

@@ -27,7 +27,7 @@ async def test_a_note_reaches_the_next_holder(hold: Holdfast, client: Client) ->
         assert (await ask(bob, "get_task", task_id=task_id))["notes"] == left
         assert "Note of mcp:ada: mind the logs, they are mounted" in await briefing(bob, task_id)
         claimed = await ask(bob, "claim_task")
-        assert (claimed["notes"], claimed["steps"]) == (left, [])  # a note is no step
+        assert (claimed["notes"], claimed["steps"]) == (left, [])  # a note is not a step
 
 
 async def test_of_many_notes_the_last_are_shown(client: Client) -> None:
@@ -87,7 +87,7 @@ async def test_what_came_of_a_step_is_there_under_its_own_name(hold: Holdfast, c
 async def test_a_plan_of_any_length_leaves_room_in_the_readers_head(
     hold: Holdfast, client: Client, lines: list[str]
 ) -> None:
-    """No door takes such a plan; a process that has the store can write it."""
+    """No entry point takes such a plan; a process that has the store can write it."""
     [stored] = await hold.store.submit([NewTask(name=HANDOVER, user_input=["Free the disk", {"plan": lines}])])
     task_id = stored.task_id
     text = await briefing(client, task_id)

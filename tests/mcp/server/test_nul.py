@@ -1,4 +1,4 @@
-"""A NUL is refused at the door, wherever it stands; and a store that fails tells a stranger nothing about itself."""
+"""A NUL is refused on arrival, wherever it is; and an error of the store tells a client nothing about the store."""
 
 from __future__ import annotations
 

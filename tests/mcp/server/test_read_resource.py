@@ -59,7 +59,7 @@ async def test_for_non_text_type_and_size_are_shown(client: Client) -> None:
     assert answer == {"uri": uri, "mime_type": "image/png", "text": "[no text: about 3000 bytes]"}
 
 
-async def test_what_is_long_is_cut_and_says_so(client: Client) -> None:
+async def test_what_is_long_is_cut_and_marked(client: Client) -> None:
     text = "\n".join(f"line {number}" for number in range(20_000))
     uri = await keep(client, await submitted(client), text.encode(), "a.log")
     answer = await ask(client, "read_resource", uri=uri)
@@ -75,7 +75,7 @@ async def test_what_is_long_is_cut_and_says_so(client: Client) -> None:
         ("file:///etc/passwd", "NotFound", "use a URI that another answer named"),
         ("state://agents/a/tasks/nowhere", "NotFound", "list_tasks shows which there are"),
         ("artifact://nowhere", "NotFound", "nowhere"),
-        ("fact://nobody", "NotFound", "recall searches by words"),
+        ("fact://unknown", "NotFound", "recall searches by words"),
         ("task://current?x=1", "InvalidValue", "it takes no query"),
         ("task://schedules?x=1", "InvalidValue", "it takes no query"),
         ("", "NotFound", "use a URI that another answer named"),

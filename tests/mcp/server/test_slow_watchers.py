@@ -41,11 +41,11 @@ async def test_a_messenger_tells_once_of_many_changes() -> None:
     assert (slow.begun, slow.heard) == (1, [])
     messenger.send()
     slow.listens.set()
-    await eventually("it was told", lambda: len(slow.heard) == 2)  # of the first, and of all the others
+    await eventually("it was notified", lambda: len(slow.heard) == 2)  # of the first, and of all the others
     await asyncio.sleep(0.05)
     assert slow.begun == 2
     messenger.send()
-    await eventually("it is told again", lambda: len(slow.heard) == 3)
+    await eventually("it is notified again", lambda: len(slow.heard) == 3)
 
 
 async def test_a_messenger_that_fails_tries_again_with_the_next_change(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,13 +87,13 @@ async def test_a_watcher_that_does_not_read_blocks_no_other(hold: Holdfast) -> N
         for number in range(4):
             before = len(quick.heard)
             await ada.offer(f"{number}")
-            await eventually("the quick one is told", lambda before=before: len(quick.heard) > before)  # type: ignore[misc]
+            await eventually("the quick one hears", lambda before=before: len(quick.heard) > before)  # type: ignore[misc]
         assert (deaf.begun, deaf.heard) == (1, [])
         deaf.listens.set()
-        await eventually("it was told of the first, and of the rest", lambda: len(deaf.heard) >= 2)
+        await eventually("it was notified of the first, and of the rest", lambda: len(deaf.heard) >= 2)
         before = len(deaf.heard)
         await ada.offer("one more")
-        await eventually("it is told as ever", lambda: len(deaf.heard) > before)
+        await eventually("it is notified as before", lambda: len(deaf.heard) > before)
 
 
 async def test_a_deaf_watcher_is_left_behind_when_the_server_ends(hold: Holdfast) -> None:
@@ -101,7 +101,7 @@ async def test_a_deaf_watcher_is_left_behind_when_the_server_ends(hold: Holdfast
     async with asyncio.timeout(PATIENCE), server.http():
         await server._watcher.watch(QUEUE, QueueAddress(), deaf.tell)
         await Outside(hold, "ada").offer()
-        await eventually("it is being told", lambda: deaf.begun == 1)
+        await eventually("it is being notified", lambda: deaf.begun == 1)
     assert deaf.heard == []
 
 

@@ -1,4 +1,4 @@
-"""submit_task says what came of it, and refuses what cannot be before anything is stored."""
+"""submit_task reports the result, and refuses what is impossible before anything is stored."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ async def test_an_error_lists_the_existing_names(hold: Holdfast) -> None:
     hold.task(bill)
     hold.task(name="ship", queue="docks")(bill)
     async with connected(hold) as client:
-        answer = await refused(client, "submit_task", name="nobody", goal="x")
-        assert answer["error"] == "there is no task 'nobody' here; there are: bill, ship"
+        answer = await refused(client, "submit_task", name="mystery", goal="x")
+        assert answer["error"] == "there is no task 'mystery' here; there are: bill, ship"
         assert (await ask(client, "submit_task", name="ship", goal="Ann"))["queue"] == "docks"
     assert [task.name for task in (await hold.store.find()).items] == ["ship"]
 
 
 async def test_without_known_names_the_reason_is_shown(client: Client) -> None:
-    answer = await ask(client, "submit_task", name="nobody", goal="x")
-    assert answer["why"] == "no live worker takes 'nobody' tasks from this queue"
+    answer = await ask(client, "submit_task", name="mystery", goal="x")
+    assert answer["why"] == "no live worker takes 'mystery' tasks from this queue"
 
 
 async def test_a_cancel_that_came_too_late_keeps_the_first_reason(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for a task, and for work: what happened before one began to wait is not waited for."""
+"""Waiting for a task, and for work: what happened before the wait began is not waited for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.mcp.watching import watcher_of
 from tests.service.handover.support import Outside, task_of
 
 
-async def test_a_question_that_was_answered_before_anybody_waited(hold: Holdfast, client: Client) -> None:
+async def test_a_question_that_was_answered_before_the_wait(hold: Holdfast, client: Client) -> None:
     task_id, lease = await taken(client)
     asked = await ask(client, "ask_human", lease=lease, question="Which disk?")
     await hold.answer(asked["question_id"], "sdb", by="ann")
@@ -76,7 +76,7 @@ async def test_work_that_is_handed_back_while_a_caller_waits_for_it(hold: Holdfa
     waiting = asyncio.create_task(ask(client, "claim_task", wait_seconds=55))
     await asyncio.sleep(0.1)
     assert not waiting.done()
-    assert len(await hold.store.workers()) == 1  # whoever only waits is nobody yet
+    assert len(await hold.store.workers()) == 1  # a client that only waits is not registered yet
     await bob.holding(lease).release("yours")
     claimed = await waiting
     assert (claimed["task_id"], claimed["notes"][0]["note"]) == (task.id, "yours")

@@ -95,7 +95,7 @@ ASKING_SCRIPT = (
 
 @dataclass(frozen=True)
 class Asking:
-    """An agent that asks a person first for an answer, then for leave."""
+    """An agent that asks a person first for an answer, then for an approval."""
 
     base_url: str
     ledger: Ledger

@@ -1,4 +1,4 @@
-"""The endpoint: a chat server as a process of its own, which is never killed, and which knows what has to be paid."""
+"""The endpoint: a chat server as a process of its own, which is never killed, and which records what has to be paid."""
 
 from __future__ import annotations
 

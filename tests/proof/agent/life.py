@@ -90,7 +90,7 @@ class Stage:
 
 
 class Missed(AssertionError):
-    """A worker came past its trap: it lost its lease because the machine stood still, and went another way."""
+    """A worker passed its trap: it lost its lease because the machine stood still, and went another way."""
 
 
 class Life:
@@ -164,7 +164,7 @@ class Life:
         assert await self.end() == 0, self.log
 
     async def leave(self) -> None:
-        """Tell it that it is enough, and see that it ends well."""
+        """Ask it to stop, and see that it ends well."""
         assert self.orders.enough is not None
         self.orders.enough.touch()
         await self.finish()

@@ -40,7 +40,7 @@ PAUSE = 0.01
 """Seconds between two words of an answer, so that one can be interrupted."""
 
 TIMEOUT, SETTLE = 8.0, 1.0
-"""Seconds of the call that must not be made twice: as short as a busy machine allows, as whoever takes over waits for
+"""Seconds of the call that must not be made twice: as short as a busy machine allows, as the next worker waits for
 them."""
 
 SCRIPT = (
@@ -107,7 +107,7 @@ def make_tools(ledger: Ledger, trail: Trail, number: int) -> list[Tool]:
         trail.reach(f"did {name}")
 
     def logs_are_cleaned() -> bool:
-        """Say whether the call beside it is over, so that everybody comes the same way: first that one, then this."""
+        """Say whether the call beside it is over, so that all runs have the same order: first that one, then this."""
         if not trail.was_at("entered clean_logs"):
             return any((entry.name, entry.body) == ("clean_logs", number) for entry in ledger.entries())
         return trail.was_at("after clean_logs:3.1 completed")
@@ -175,7 +175,7 @@ def check_end(outcome: Outcome) -> None:
 
 
 def check_world(calls: Sequence[Entry]) -> None:
-    """See what the ledger says: each call under one effect id, and the one that must not be made twice made once."""
+    """Compare with the ledger: each call under one effect id, and the one that must not be made twice made once."""
     counts = Counter(call.name for call in calls)
     assert counts.keys() == {*PURE, "clean_logs", "apply_changes"} - {"update_plan"}
     assert counts["apply_changes"] == 1, calls

@@ -20,7 +20,7 @@ class Outcome:
     agent_state: AgentState
     """Its goal, which has the task's number, is left out."""
     steps: set[tuple[str, str, StepState]]
-    """Of the journal. Not in order, as calls side by side have none; and without what clears up after the dead."""
+    """Of the journal. Not in order, as parallel calls have none; without the lines that clear up after a worker."""
     spent_steps: int
 
 

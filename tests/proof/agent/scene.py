@@ -71,7 +71,7 @@ class Scene:
         return child
 
     async def asked(self, endpoint: Endpoint, task: Task) -> list[Exchange]:
-        """Return what an agent asked, once the endpoint has noticed who is gone."""
+        """Return what an agent asked, once the endpoint has noticed which clients are gone."""
         asked: list[Exchange] = []
 
         async def all_is_over() -> bool:

@@ -1,4 +1,4 @@
-"""Agents at a real endpoint that refuses, breaks off, hangs and cuts: half an answer is none, and a wait is kept."""
+"""Agents at a real endpoint that refuses, breaks off, hangs and cuts: incomplete answers do not count."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ async def test_a_run_comes_to_its_end_whatever_its_endpoint_does(scene: Scene) -
     assert [step.attempts for step in steps if step.kind == LLM] == [2, 5, 2]
     # What was cut off may have cost something: it is estimated, and not left out.
     assert await spent_tokens(hold, task) > used
-    assert await told(scene) == [answer.text for answer in DISK_SCRIPT]
+    assert await answers_of(scene) == [answer.text for answer in DISK_SCRIPT]
 
 
-async def told(scene: Scene) -> list[str]:
+async def answers_of(scene: Scene) -> list[str]:
     """Return the text that was streamed to watchers, of the last try of each answer."""
     texts: dict[str, str] = {}
     for event in await scene.hold.store.events(event_channel((await scene.task()).id), limit=1000):
@@ -87,7 +87,7 @@ async def told(scene: Scene) -> list[str]:
 
 
 async def test_the_wait_that_an_endpoint_asked_for_outlives_the_worker(scene: Scene) -> None:
-    seconds = 2 * LEASE  # so that whoever takes over has to wait for more than the end of a lease
+    seconds = 2 * LEASE  # so that the next worker has to wait for more than the end of a lease
     busy = Answer(status=429, text="slow down", retry_after=f"{seconds:g}")
     outcome, asked = await insisting(partial(free_disk_space, (busy, *DISK_SCRIPT), trap="after llm:1 pending"), scene)
     assert outcome.result == TELL.text

@@ -1,4 +1,4 @@
-"""A worker that is frozen amid an answer and wakes up when another one has its task: what it heard does not count."""
+"""A worker that is frozen amid an answer and wakes up when another one has its task: its answer does not count."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ async def test_a_kill_at_every_place(scene: Scene, endpoint: Endpoint, seeds: Se
     for kill in kills:
         if kill.is_alone:
             assert kill.paid_twice <= kill.setting.most_lost, kill
-            # And that much is not promised for nothing: a kill at the worst place costs it.
+            # And the promise is not too high: a kill at the worst place costs exactly that much.
             assert kill.place != COSTLIEST or kill.paid_twice == kill.setting.most_lost, kill
 
 

@@ -111,7 +111,7 @@ async def ask_and_be_killed(place: str, leaves: TaskState, scene: Scene) -> None
         [fact] = outcome.agent_state.known_facts
         assert (fact.key, fact.value, fact.source) == ("Which namespace?", "staging", "human:ann")
         assert outcome.agent_state.open_questions == ()
-        # Each was asked once, and nobody had to think again because a worker died that only waited.
+        # Each was asked once, and no agent had to think again because a worker died that only waited.
         decided = await hold.approvals(task.id, states=["answered", "approved", "open"])
         assert {approval.id for approval in decided} == {question.id, leave.id}
         assert len(await scene.paid(endpoint, task)) == len(await recorded(hold, task)) == len(ASKING_SCRIPT)

@@ -18,7 +18,7 @@ from tests.proof.effects.roads import KINDS, Kind
 from tests.proof.effects.trap import STEP, Trap
 
 TIMEOUT, SETTLE = 2.0, 0.5
-"""Seconds of the step: short, as whoever takes over waits for them, and yet longer than a call ever takes."""
+"""Seconds of the step: short, as the next worker waits for them, and yet longer than a call ever takes."""
 
 UNDER_WAY = ("sending", "sent", "recorded")
 """Places within a call."""
@@ -26,7 +26,7 @@ UNDER_WAY = ("sending", "sent", "recorded")
 ON_ITS_WAY = 1300
 """Milliseconds between the arrival of a call at the ledger and its record, where its caller is killed in between.
 
-Longer than a lease: whoever takes over and asks at once hears that it did not happen. Shorter than the call's time.
+Longer than a lease: the next worker, if it asks at once, hears that it did not happen. Shorter than the call's time.
 """
 
 LATE_ANSWER = 1000
@@ -115,7 +115,7 @@ def call_in_pieces(ledger: Ledger, trap: Trap, effect_id: str, number: int) -> N
         body = json.dumps({"name": STEP, "body": number, "caller": os.getpid()})
         trap.reach("sending")
         connection.request("POST", f"/calls/{effect_id}?{urlencode(delay)}", body)
-        # On loopback it has arrived as soon as it is sent: no kill can take it back.
+        # On loopback it has arrived as soon as it is sent: no kill can prevent that.
         trap.reach("sent")
         while not ledger.seen(effect_id):
             time.sleep(0.005)

@@ -149,7 +149,7 @@ class Life:
         return self._process.exitcode
 
     async def leave(self) -> None:
-        """Tell it that it is enough, and see that it ends well."""
+        """Ask it to stop, and see that it ends well."""
         assert self.orders.enough is not None
         self.orders.enough.touch()
         assert await self.end() == 0, self.log
@@ -233,7 +233,7 @@ async def until_done(hold: Holdfast, handle: Handle[int], orders: Orders) -> Non
 
 
 async def decide_doubts(hold: Holdfast, handle: Handle[int], orders: Orders) -> None:
-    """Do a person's work: look into the ledger, and say what is true."""
+    """Do a person's work: look into the ledger, and decide what is true."""
     while True:
         for doubt in await hold.doubts(handle):
             if doubt.approval_id is not None and doubt.effect.state is EffectState.NEEDS_HUMAN:

@@ -1,7 +1,7 @@
 """Roads: the places a task with one effect passes, what a kill at each of them leaves behind, and where that leads.
 
 A model of what ought to be, made without the engine. It says which kills can follow which, so that a plan only asks for
-kills that will come about. Whether they did, and what became of the world, is for the processes and the ledger to say.
+kills that will come about. The processes and the ledger show whether they did, and what became of the world.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tests.proof.engine.conditions import eventually
 from tests.proof.engine.test_frozen_worker import everything_about
 
 LEASE = 2.5
-"""Seconds: short, as a test waits for its end, and yet long enough for those who live to keep it."""
+"""Seconds: short, as a test waits for its end, and yet long enough for living workers to keep it."""
 
 _numbers = itertools.count(1)
 """Of tasks: all scenes share a ledger, which knows them by their numbers."""
@@ -122,7 +122,7 @@ async def freeze_at_trap(scene: Scene, sleeper: Life) -> None:
 
 
 async def be_of_use_again(scene: Scene, sleeper: Life) -> None:
-    """See that a worker lets go of what it lost, and does another task: by then it is done with the past."""
+    """See that a worker lets go of what it lost, and does another task: by then it no longer works on the old one."""
     await sleeper.until_it_says("another worker has it")
     number = next(_numbers)
     later = await scene.submit(number)

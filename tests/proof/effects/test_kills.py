@@ -1,4 +1,4 @@
-"""SIGKILL at every place on the way of an effect, and again at those who clear up after it: judged by the ledger.
+"""SIGKILL at every place on the way of an effect, and again at the workers that clear up: judged by the ledger.
 
 The ledger is a process and a file of its own. It counts what really was done, whatever the store believes.
 """
@@ -75,7 +75,7 @@ async def test_kills_at_every_place(new_database: Callable[[], str], seeds: Sequ
 async def be_lenient(url: str) -> None:
     """Set the store up, and have it take no task for poison, however many workers die with it."""
     async with Holdfast(url):
-        if url.startswith("postgresql"):  # elsewhere it is a rule of ours, which every life here suspends
+        if url.startswith("postgresql"):  # elsewhere it is a rule of Holdfast's, which every life here suspends
             break_rule(url, "recover", "t.lone_deaths + 1 >= 3", "false")
 
 

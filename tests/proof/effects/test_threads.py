@@ -103,7 +103,7 @@ async def test_a_thread_is_over_when_its_process_is_killed(url: str, ledger: Led
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is ever proven")
 def test_a_killed_process_is_over_even_as_a_zombie(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot be looked at is not over for that: another user's may be hidden."""
+    """A process that cannot be looked at may still run: another user's may be hidden."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         began = liveness._started(child.pid)
         assert began is not None

@@ -1,7 +1,7 @@
 """Workers that sleep through their lease, at each place before and after the last check, and wake up again.
 
 Before the check: nothing is written and nothing is called. After it: the call cannot be stopped, and what became of it
-is told as evidence.
+is recorded as evidence.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ async def test_the_one_gap_a_freeze_between_the_check_and_the_send_is_found_out_
             doubt = await scene.until_doubt()
             await sleeper.leave()
 
-        # Twice, with the same effect id: whoever keeps the real books can tell that they are one.
+        # Twice, with the same effect id: the service outside can recognise that they are one.
         assert [call.caller for call in scene.calls()] == [heir.pid, sleeper.pid]
         assert len({call.effect_id for call in scene.calls()}) == 1
         assert heir.was_at("amid reconcile")

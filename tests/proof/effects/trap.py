@@ -19,7 +19,7 @@ from holdfast.model.operations import Move, OpenApproval, Operation, WriteEffect
 from tests.proof.engine.doom import WITHIN, die
 
 STEP = "pay"
-"""The step whose effect this is all about."""
+"""The step whose effect is tested."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def hold_until(opened: Path) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def watching_checks(trap: Trap) -> Iterator[None]:
-    """Tell the trap of the last check before a call."""
+    """Have the trap notice the last check before a call."""
     last_check = OnceStep._last_check
 
     def watched(step: OnceStep, armed: Effect) -> None:

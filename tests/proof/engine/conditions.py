@@ -25,10 +25,10 @@ async def eventually(
         await asyncio.sleep(every)
 
 
-async def until_nobody_else_is_connected(url: str) -> None:
+async def until_alone(url: str) -> None:
     """Return when what a killed process had sent is over: PostgreSQL finishes it, and only then looks for its client.
 
-    In a file, whoever is dead is done.
+    In a file, nothing of a dead process goes on.
     """
     if not url.startswith("postgresql"):
         return
@@ -41,4 +41,4 @@ async def until_nobody_else_is_connected(url: str) -> None:
             )
             return await found.fetchone() == (0,)
 
-        await eventually("nobody else is connected", is_alone)
+        await eventually("no other client is connected", is_alone)

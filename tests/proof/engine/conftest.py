@@ -18,7 +18,7 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[],
         numbers = itertools.count(1)
         return lambda: f"sqlite:///{tmp_path}/agents-{next(numbers)}.db"
     server: PostgresServer = request.getfixturevalue("postgres18")
-    return server.create_database
+    return server.create_store
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from holdfast.engine.steps import suspension
 from holdfast.engine.worker import worker
 from holdfast.model import worker as rules
 from holdfast.model.transitions import OPEN
-from tests.proof.engine.conditions import eventually, until_nobody_else_is_connected
+from tests.proof.engine.conditions import eventually, until_alone
 from tests.proof.engine.doom import MOMENTS, Doom
 from tests.proof.engine.evidence import Evidence, note_acknowledgements
 from tests.proof.engine.inspection import check_end, check_store
@@ -148,7 +148,7 @@ class Nursery:
                 await eventually("every task has ended", all_ended, within=LONGEST_LIFE)
 
     async def _inspect(self, check: Callable[[StateStore, Evidence], Coroutine[Any, Any, None]]) -> None:
-        await until_nobody_else_is_connected(self.url)
+        await until_alone(self.url)
         async with open_store(self.url) as store:
             await check(store, self.evidence)
 

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +13,12 @@ from pathlib import Path
 
 import psutil
 
+from tests.forked_program import ForkedProgram
+from tests.forkserver import preload
 from tests.proof.engine import worker_process
 from tests.proof.engine.conditions import PATIENCE, eventually
+
+preload("holdfast.store.sqlite", "holdfast.store.postgres", "tests.proof.engine.evidence")
 
 CLONE = Path(__file__).parents[3]
 LEASE = 6.0
@@ -38,13 +40,9 @@ class WorkerProcess:
     ) -> None:
         self.label = label
         self.log = folder / f"{label}.log"
-        with self.log.open("w") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", program, url, folder, label, str(lease), json.dumps(options)],
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                cwd=CLONE,
-            )
+        self.log.write_text("")
+        arguments = (url, str(folder), label, str(lease), json.dumps(options))
+        self._process = ForkedProgram(program, *arguments, folder=CLONE, stderr=self.log)
 
     @property
     def pid(self) -> int:

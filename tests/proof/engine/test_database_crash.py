@@ -39,11 +39,11 @@ async def test_nothing_is_lost_or_done_twice_when_the_database_crashes(
     server: PostgresServer, tmp_path: Path, store_retries: bool
 ) -> None:
     """A short absence is bridged by the store itself; one that outlasts its patience, by the engine."""
-    url, evidence = server.create_database(), evidence_in(tmp_path)
+    url, evidence = server.create_store(), evidence_in(tmp_path)
     hold = Holdfast(url)
     errands = errand(hold, tmp_path)
     async with hold:
-        # The last ones go on until they are told to stop: a crash never comes too late, however fast the machine is.
+        # The last ones go on until the gate opens: a crash never comes too late, however fast the machine is.
         handles = await hold.submit_many(errands, [(number, number >= TASKS - RESTLESS) for number in range(TASKS)])
 
     with workers(url, tmp_path, "one", "two", lease=LEASE, retry_for=10.0 if store_retries else 0.0) as pair:
@@ -74,7 +74,7 @@ async def test_nothing_is_lost_or_done_twice_when_the_database_crashes(
 
     assert store_retries or any(worker.said("the store can be used again") for worker in pair)
     assert results == [number * len(ERRAND_STEPS) for number in range(TASKS)]
-    # Nobody was taken for dead and nobody started over, so nothing had a reason to run twice.
+    # No worker was taken for dead and none started over, so nothing had a reason to run twice.
     assert sorted((worker.label, worker.state) for worker in incarnations) == [
         ("one", WorkerState.LIVE),
         ("two", WorkerState.LIVE),

@@ -1,4 +1,4 @@
-"""A worker that sleeps through its lease: it wakes up, writes nothing, says so once, and is of use again."""
+"""A worker that sleeps through its lease: it wakes up, writes nothing, logs so once, and works again."""
 
 from __future__ import annotations
 

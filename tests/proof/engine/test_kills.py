@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.worker import POISON_AFTER
+from tests.forked_program import ForkedProgram
 from tests.proof.engine import nursery
 from tests.proof.engine.processes import CLONE
 from tests.proof.engine.workload import KINDS
@@ -45,7 +44,7 @@ def test_kills_at_any_verb(
     first_part = request.node.nodeid.replace(f"-{part}]", "-0]")
     for seed in seeds[:SOAKED_SEEDS][part::PARTS]:
         url = new_database()
-        # On PostgreSQL, where nobody can be told to be lenient, few enough that nothing passes for poison.
+        # On PostgreSQL, where the limit of deaths is fixed, few enough that nothing passes for poison.
         kills = 12 if url.startswith("sqlite") else POISON_AFTER + 1
         folder = tmp_path / str(seed)
         folder.mkdir()
@@ -53,22 +52,19 @@ def test_kills_at_any_verb(
         assert run_nursery("chaos", url, folder, seed, kills, repeat=again) == kills
 
 
-def run_nursery(*arguments: object, repeat: str) -> int:
+def run_nursery(what: str, url: str, folder: Path, *more: object, repeat: str) -> int:
     """Return how many kills it made; if it fails, show what it said and how to repeat it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", nursery.__name__, *map(str, arguments)],
-        cwd=CLONE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    arguments = (what, url, folder, *more)
+    output, errors = folder / "nursery.out", folder / "nursery.err"
+    process = ForkedProgram(
+        nursery.__name__, *map(str, arguments), folder=CLONE, stdout=output, stderr=errors, own_group=True
     )
     try:
-        output, errors = process.communicate(timeout=LONGEST)
+        code = process.wait(LONGEST)
     except BaseException:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # with whatever it forked: the group is its own
-        process.communicate()
+        process.wait()
         raise
-    assert process.returncode == 0, f"{errors}\nto repeat it: {repeat}"
-    return int(output)
+    assert code == 0, f"{errors.read_text()}\nto repeat it: {repeat}"
+    return int(output.read_text())

@@ -1,4 +1,4 @@
-"""The answer to a claim that comes when the incarnation it was given to is over: nothing is begun on its account."""
+"""The answer to a claim that comes when the incarnation it was given to is over: none of its tasks is begun."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def test_every_answer_may_get_lost(concurrency: int, seeds: Sequence[int],
     for seed in seeds[:100]:
         evidence = Evidence(tmp_path / f"evidence-{seed}")
         await work_with_lost_answers(seed, concurrency, evidence, lost)
-        # Nobody died, so there was no reason to do anything twice, except where the task itself asked for that.
+        # No worker died, so there was no reason to do anything twice, except where the task itself asked for that.
         flaky = {step: count for step, count in evidence.runs().items() if count > 1}
         assert {step[2] for step in flaky} == {"flaky"}, f"repeat with HOLDFAST_SEED={seed}"
     assert {"commit", "claim", "sweep", "load", "get", "events"} <= lost.keys()

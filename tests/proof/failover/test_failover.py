@@ -2,7 +2,7 @@
 
 A primary has a streaming standby, to which every commit goes before it is acknowledged. Each fail-over begins with a
 time in which nothing can be written, often longer than a lease. Then the standby is promoted, and gets a standby of its
-own. It started long ago, so that only the workers know that nobody could renew a lease.
+own. It started long ago, so that only the workers know that no lease could be renewed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TASKS, RESTLESS = 40, SLOTS * (len(LABELS) - 1) + 2
 
 LEASE = 3.0
 LONG, SHORT = LEASE + 1.0, 2.0
-"""Seconds without a primary. After a long time all leases have run out; a short one is just long enough to be said."""
+"""Seconds without a primary. A long time ends all leases; a short one is just long enough to be logged."""
 
 
 def is_long(failover: int) -> bool:
@@ -136,12 +136,12 @@ async def test_nothing_is_lost_doubled_or_stranded_by_failovers(pair: Pair, tmp_
             for worker in crew:
                 assert not worker.said("Traceback"), worker.log.read_text()
                 began, ended = worker.said("the store cannot be used now"), worker.said("the store can be used again")
-                # Once each. A short one is not said by a worker to which nothing mattered for most of it.
+                # Once each. A short one is not logged by a worker that did not need the store for most of it.
                 assert LONG_ONES <= len(began) == len(ended) <= FAILOVERS, worker.log.read_text()
                 await worker.drain()
         assert results == list(range(len(handles)))
         assert doubts == []
-        # Nobody was taken for dead, and nobody started over.
+        # No worker was taken for dead, and none started over.
         assert sorted((one.label, one.state) for one in incarnations) == [(label, WorkerState.LIVE) for label in LABELS]
         runs = evidence.runs()
         assert set(runs.values()) == {1}, "paid twice"

@@ -38,7 +38,7 @@ async def work(client: Client, task_id: str) -> None:
 
 
 def _say(**words: str) -> None:
-    print(json.dumps(words), flush=True)  # noqa: T201 - whoever started it listens
+    print(json.dumps(words), flush=True)  # noqa: T201 - read by the test that started it
 
 
 async def _main(url: str, address: str, mode: str, task_id: str) -> None:

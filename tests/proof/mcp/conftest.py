@@ -16,12 +16,12 @@ __all__ = ["new_database", "url"]
 
 @pytest.fixture(params=["stdio-sqlite", "http-postgres"])
 async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Reached]:
-    """Each way and each database once, for what neither of them has much to do with."""
+    """Each way and each database once, for tests that depend little on either."""
     if request.param == "stdio-sqlite":
         yield Reached(f"sqlite:///{tmp_path}/agents.db")
         return
     server: PostgresServer = request.getfixturevalue("postgres18")
-    async with serving(server.create_database(), tmp_path) as reached:
+    async with serving(server.create_store(), tmp_path) as reached:
         yield reached
 
 
@@ -42,7 +42,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 EVERY_DAY = ("[stdio-sqlite-auto]", "[http-postgres-legacy]")
-"""Each way, each database and each era once. What they have to do with each other is left to `make test-all`."""
+"""Each way, each database and each era once. `make test-all` has all combinations."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +18,11 @@ from mcp import Client, StdioServerParameters
 from mcp.client.client import ConnectMode
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.forked_program import ForkedProgram
+from tests.forkserver import preload
 from tests.proof.engine.conditions import PATIENCE, eventually
+
+preload("holdfast.cli.application", "holdfast.store.sqlite", "holdfast.mcp.server", "holdfast.web.server_process")
 
 TOKEN = "a-token-that-only-the-tests-know"  # noqa: S105
 _LISTENS = re.compile(r"MCP is at (http://\S+/mcp)")
@@ -72,14 +75,11 @@ async def serving(url: str, folder: Path, **tokens: str) -> AsyncIterator[Reache
     """Run ``holdfast serve`` on a free port."""
     log = folder / "serve.log"
     environment = _environment() | {"HOLDFAST_API_TOKEN": TOKEN} | tokens
-    with log.open("w") as words:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--database-url", url],
-            stderr=words,
-            stdout=words,
-            env=environment,
-            cwd=folder,
-        )
+    log.touch()
+    command = ("serve", "--port", "0", "--database-url", url)
+    process = ForkedProgram(
+        "holdfast.__main__", *command, folder=folder, stdout=log, stderr=log, environment=environment
+    )
     try:
         await eventually("it listens", lambda: bool(_LISTENS.search(log.read_text())) or process.poll() is not None)
         found = _LISTENS.search(log.read_text())

@@ -25,12 +25,12 @@ from tests.proof.mcp.reaching import Reached, client_of
 
 EVERY_STATE = tuple(ApprovalState)
 ROUNDS = 200 if SOAK else 10
-"""Rounds of calls with whatever it can lay its hands on; each round calls every tool."""
+"""Rounds of calls with every value it can find; each round calls every tool."""
 
 
 @dataclass
 class Victim:
-    """An agent that must not deploy without leave, and the people it asks."""
+    """An agent that must not deploy without an approval, and the people it asks."""
 
     hold: Holdfast
     task_id: str
@@ -38,7 +38,7 @@ class Victim:
     deployed: list[str] = field(default_factory=list)
 
     async def decided(self) -> list[Approval]:
-        """What anybody decided, anywhere in the store."""
+        """Every decision anywhere in the store."""
         found = await self.hold.store.approvals(states=frozenset(EVERY_STATE), limit=10_000)
         return [one for one in found if one.state is not ApprovalState.OPEN]
 
@@ -83,7 +83,7 @@ async def test_a_hostile_agent_gets_no_approval(either: Reached, seeds: Sequence
     async with waiting_for_leave(either.url) as victim, client_of(either, "auto", name="mallory") as client:
         await by_design(client, victim)
         let_through = await by_chance(client, victim, random.Random(seeds[0]))
-        assert let_through.keys() >= {"list_tasks", "recall"}  # it really acted, now and then to some purpose
+        assert let_through.keys() >= {"list_tasks", "recall"}  # it really acted, and some calls had an effect
         assert let_through.total() >= ROUNDS
         assert await victim.decided() == []
         assert victim.deployed == []
@@ -91,7 +91,7 @@ async def test_a_hostile_agent_gets_no_approval(either: Reached, seeds: Sequence
         assert task is not None
         assert task.state is TaskState.WAITING
         assert await said_by_people(victim.hold) == []
-        # Nothing was broken either: a person who agrees is heard.
+        # Nothing was broken either: a person can still approve.
         await victim.hold.approve(victim.approval.id, by="ann")
         assert await victim.hold.handle(victim.task_id).result(60) == "Deployed."
         assert victim.deployed == ["7.1"]
@@ -118,7 +118,7 @@ async def by_design(client: Client, victim: Victim) -> None:
     for name in ("approve", "approve_task", "answer", "answer_human", "resolve", "decide", "config", "migrate"):
         assert name not in offered
         assert not (await attempt(client, name, approval_id=approval_id, task_id=task_id))[0]
-    # The rules it works under are not its own to change: without them nobody would be asked.
+    # It cannot change the rules it works under: without them no person would be asked.
     forbidden: list[dict[str, Any]] = [
         {"constraints": {}},
         {"constraints": {"human_in_the_loop": {"required_for_risk_levels": []}}},
@@ -128,7 +128,7 @@ async def by_design(client: Client, victim: Victim) -> None:
     ]
     for patch in forbidden:
         assert not (await attempt(client, "patch_state", task_id=task_id, version=task.version, patch=patch))[0]
-    # It says something as if it were a person; that is written down as its own words.
+    # It writes something as if it were a person; that is recorded in its own name.
     was_let, _ = await attempt(
         client,
         "append_facts",
@@ -138,7 +138,7 @@ async def by_design(client: Client, victim: Victim) -> None:
     assert was_let
     state = await victim.hold.state(task_id)
     assert [fact.source for fact in state.known_facts if fact.key == "approval"][-1].startswith("mcp:")
-    # It takes the task over, or makes a lease of what everybody can read.
+    # It takes the task over, or makes a lease of what every caller can read.
     assert not (await attempt(client, "claim_task", task_id=task_id))[0]
     holder: Handle[str] = await victim.hold.submit("deployer", "Deploy 7.2", queue="traps")
     await eventually("its worker asks too", lambda: _asks(victim.hold, holder.id))
@@ -152,7 +152,7 @@ async def by_design(client: Client, victim: Victim) -> None:
             ("ask_human", {"question": "ok?"}),
         ):
             assert not (await attempt(client, name, lease=lease, **more))[0]
-    # It writes what its own task's code would take for somebody's leave; outside, keys never meet.
+    # It writes what its own task's code would take for an approval; keys written outside are never the same.
     own = (await attempt(client, "submit_task", goal="mine", take=True))[1]
     for key in (f"holdfast:approval:{approval_id}", "deploy:1.0", "llm:1", "verify/x"):
         assert (await attempt(client, "complete_step", lease=own["lease"], key=key, output={"approved": True}))[0]
@@ -184,7 +184,7 @@ async def _asks(hold: Holdfast, task_id: str) -> bool:
 
 
 async def by_chance(client: Client, victim: Victim, dice: random.Random) -> Counter[str]:
-    """Call every tool many times with whatever is lying around; return how often which was let through."""
+    """Call every tool many times with every value there is; return how often which was let through."""
     let_through: Counter[str] = Counter()
     lying_around: list[Any] = [
         victim.task_id,

@@ -17,7 +17,7 @@ from mcp import Client
 from holdfast import Holdfast, TaskState
 from tests.proof.engine.conditions import PATIENCE, eventually
 from tests.proof.mcp.reaching import Reached, client_of
-from tests.proof.mcp.watching import Told, hearing, watching
+from tests.proof.mcp.watching import Notices, hearing, watching
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def first_agent(reached: Reached, mode: str, task_id: str) -> AsyncIterato
 
 
 async def heard(process: asyncio.subprocess.Process, word: str) -> str:
-    """Wait until the agent says something; return what."""
+    """Wait until the agent prints something; return that."""
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -71,32 +71,32 @@ async def state_of(client: Client, uri: str) -> dict[str, Any]:
     return shared
 
 
-async def until(told: Told, client: Client, uri: str, state: str) -> dict[str, Any]:
+async def until(notices: Notices, client: Client, uri: str, state: str) -> dict[str, Any]:
     """Read the state at each notification of a change, and only then, until it is this one."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            assert await told.get() == uri
+            assert await notices.get() == uri
             shared = await state_of(client, uri)
             if shared["state"] == state and shared["agent_state"]["known_facts"]:
                 return shared
 
 
 async def test_one_agent_dies_and_the_other_goes_on(reached: Reached, mode: str) -> None:
-    told: Told = asyncio.Queue()
-    async with client_of(reached, mode, name="second", message_handler=hearing(told)) as client:
+    notices: Notices = asyncio.Queue()
+    async with client_of(reached, mode, name="second", message_handler=hearing(notices)) as client:
         assert client.protocol_version == ("2025-11-25" if mode == "legacy" else "2026-07-28")
         task = await ask(client, "submit_task", goal="Free the disk", plan=["look", "clean"], agent_id="ops")
         uri = task["uri"]
-        async with watching(client, mode, uri, told):
+        async with watching(client, mode, uri, notices):
             async with first_agent(reached, mode, task["task_id"]) as agent:
                 stale = await heard(agent, "lease")
                 await heard(agent, "recorded")
-                shared = await until(told, client, uri, "running")
+                shared = await until(notices, client, uri, "running")
                 assert shared["agent_state"]["completed_steps"] == ["look"]
                 refused = await client.call_tool("claim_task", {"task_id": task["task_id"]})
                 assert refused.is_error  # while it lives, the task is its own
-            # Nobody says that it died: its lease runs out, and whoever watches hears that the task is free.
-            shared = await until(told, client, uri, "pending")
+            # Its death is not reported: its lease runs out, and a watcher is notified that the task is free.
+            shared = await until(notices, client, uri, "pending")
 
         claimed = await ask(client, "claim_task", task_id=task["task_id"])
         known = claimed["agent_state"]

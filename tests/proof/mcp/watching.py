@@ -12,22 +12,22 @@ from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp_types import ResourceUpdatedNotification
 
-Told = asyncio.Queue[str]
+Notices = asyncio.Queue[str]
 
 
-def hearing(told: Told) -> Callable[[object], object]:
+def hearing(notices: Notices) -> Callable[[object], object]:
     """Return a message handler for a legacy client."""
 
     async def hear(message: object) -> None:
         if isinstance(message, ResourceUpdatedNotification):
-            told.put_nowait(str(message.params.uri))
+            notices.put_nowait(str(message.params.uri))
 
     return hear
 
 
-def watching(client: Client, mode: str, uri: str, told: Told) -> AbstractAsyncContextManager[None]:
+def watching(client: Client, mode: str, uri: str, notices: Notices) -> AbstractAsyncContextManager[None]:
     """Get notifications of a resource within the block; a legacy client was made with ``hearing``."""
-    return _subscribed(client, uri) if mode == "legacy" else _listening(client, uri, told)
+    return _subscribed(client, uri) if mode == "legacy" else _listening(client, uri, notices)
 
 
 @asynccontextmanager
@@ -40,13 +40,13 @@ async def _subscribed(client: Client, uri: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _listening(client: Client, uri: str, told: Told) -> AsyncIterator[None]:
+async def _listening(client: Client, uri: str, notices: Notices) -> AsyncIterator[None]:
     async with client.listen(resource_subscriptions=[uri]) as subscription:
 
         async def hear() -> None:
             async for event in subscription:
                 assert isinstance(event, ResourceUpdated)
-                told.put_nowait(event.uri)
+                notices.put_nowait(event.uri)
 
         hears = asyncio.create_task(hear())
         try:

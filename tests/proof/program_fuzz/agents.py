@@ -67,7 +67,7 @@ def _model(what: str, parameter: str, records: Records | None) -> ScriptedModel:
             if message.role == "tool" and message.tool_call_id is not None
         }
         if records is not None:
-            paid = [label for label, told in answers.items() if PAID in told]
+            paid = [label for label, result in answers.items() if PAID in result]
             records.write("reads", given[0], texts=labels, paid=paid)
         waiting = next((label for label in labels if label not in answers), None)
         return PAID if waiting is None else call(what, **{parameter: waiting})

@@ -15,7 +15,7 @@ from holdfast.model import worker as rules
 from holdfast.store import outage
 from holdfast.testing.skipping_clock import SkippingClock
 from tests.proof.program_fuzz.grammar import Case
-from tests.proof.program_fuzz.interpreter import TABLE, Interpreter
+from tests.proof.program_fuzz.interpreter import TABLE, Interpreter, set_limits
 from tests.proof.program_fuzz.judge import LABELS, Evidence, judge
 from tests.proof.program_fuzz.lives import Life, Line, Traffic
 from tests.proof.program_fuzz.office import PRUNED_AFTER, Office
@@ -32,7 +32,7 @@ A_BIT = 0.001
 """More than needed, so that rounding leaves nothing almost due."""
 QUIET = 0.0015
 MOST_RESTLESS = 100
-"""Looks, after which time goes on all the same: a worker whose idea of the server's time is a little ahead asks all
+"""Looks, after which time goes on in any case: a worker whose idea of the server's time is a little ahead asks all
 the time whether something is due."""
 MOST_LIVES = 100
 
@@ -110,7 +110,8 @@ class Scene:
             self.office = Office(self.case, self.records, hold, self.store, OUTSIDE_LEASE)
             if self.case.store != "json":
                 await hold.transaction(create_table)
-            self.office.root = (await hold.submit("main", labels=LABELS)).id
+            await set_limits(hold, self.case)
+            await self.office.begin(LABELS)
             lives = [await self._begin()]
             try:
                 async with asyncio.timeout(self._hangs_after):
@@ -218,7 +219,15 @@ async def evidence_of(case: Case, records: Records, office: Office, hold: Holdfa
             await _check_artifacts(records, hold, task)
     known = {**office.pruned, **tasks}
     return Evidence(
-        case, tuple(records.lines()), known, office.root, tuple(office.forks), tuple(rows), charged, frozenset(tasks)
+        case,
+        tuple(records.lines()),
+        known,
+        office.root,
+        tuple(office.forks),
+        tuple(rows),
+        charged,
+        frozenset(tasks),
+        queues=tuple(await hold.queues()),
     )
 
 

@@ -16,10 +16,10 @@ NODES = (
 )
 REFINEMENTS = (
     "blocking undo once_undo repeat carried nested_once nested_retry nested_wait nested_undo nested_names child_rounds "
-    "undo_again undo_search message outside_children fork_outside kept approved"
-    "  fork_children fork_draws"
+    "undo_again undo_search message outside_children fork_outside kept approved submits"
+    "  fork_children fork_draws limits"
 )
-PEOPLE = "verifier revive fork cancel deadline prune pause"
+PEOPLE = "verifier revive fork cancel deadline prune pause places"
 ACCIDENTS = "die act freeze hand_back jump deploy lost read_only full away replaced lapse"
 EVERYTHING = frozenset(f"{NODES} {REFINEMENTS} {PEOPLE} {ACCIDENTS}".split())
 LEAVES = [
@@ -73,6 +73,7 @@ class _Maker:
     def __init__(self, seed: int, store: str, features: frozenset[str]) -> None:
         self.seed = seed
         self.dice = random.Random(f"program {seed} on {store}")
+        self.limit_dice = random.Random(f"limits {seed} on {store}")  # apart: the programs stay what they were
         self.features = features
         self.numbers = itertools.count(1)
         self.store = store
@@ -103,7 +104,11 @@ class _Maker:
             prune_after=self.dice.randint(4, 60) if self.has("prune", 0.25) else None,
             replaced=self.dice.randint(1, 16) if self.has("replaced", 0.2) else 0,
             pause_after=self.dice.randint(1, 40) if self.has("pause", 0.3) else None,
+            concurrency=self.dice.choice([1, 1, 2, 3]) if self.has("places", 0.3) else None,
         )
+        if "limits" in self.features:
+            limits = self.limit_dice
+            made = replace(made, limited_tasks=limits.choice([0, 0, 1, 2]), limited_steps=limits.choice([0, 1, 2]))
         ops = {node.op for node in made.body.walk()}
         if "fork_children" not in self.features and "child" in ops:
             made = replace(made, fork_after=None)
@@ -172,7 +177,7 @@ class _Maker:
         if place.children >= 2:
             banned |= {"child"}
         if place.handled:
-            banned |= {"stumble"}  # it comes out differently each time: nothing may depend on that
+            banned |= {"stumble"}  # it has another result each time: nothing may depend on that
         if self.store == "json":
             banned |= {"transaction"}
         return [op for op in ops if op in self.features and op not in banned]
@@ -181,14 +186,19 @@ class _Maker:
 
     def _pure(self, place: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         options = self._tries(place)
-        return {**options, "removable": "deploy" in self.features and self.dice.random() < 0.3}, ()
+        is_removable = "deploy" in self.features and self.dice.random() < 0.3
+        return {**options, "removable": is_removable, "limited": self._limited()}, ()
 
     def _plain(self, place: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
-        return {**self._tries(place), "undo": self._undo(place)}, ()
+        return {**self._tries(place), "undo": self._undo(place), "limited": self._limited()}, ()
 
     def _tries(self, place: Place) -> dict[str, Any]:
         blocking = self.has("blocking", 0.2) and not place.inside_step
         return {"fails": self.dice.choice([0, 0, 0, 1, 2]), "retry": self.dice.choice([1, 2, 3]), "blocking": blocking}
+
+    def _limited(self) -> bool:
+        """Only what has no steps inside it: nothing waits for a permit while it has one."""
+        return self.limit_dice.random() < 0.4
 
     def _undo(self, place: Place) -> str | None:
         kind = self.dice.choice(["plain", "once"])
@@ -210,6 +220,7 @@ class _Maker:
             "undo": undo,
             "repeat": self.has("repeat", 0.1) and undo is None,
             "carried": self.has("carried", 0.15) and not blocking and undo is None,
+            "limited": self._limited(),
         }, ()
 
     def _sleep(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
@@ -225,7 +236,7 @@ class _Maker:
         return {}, ()
 
     def _transaction(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
-        return {"fails": self.dice.choice([0, 0, 0, 1])}, ()
+        return {"fails": self.dice.choice([0, 0, 0, 1]), "submits": self.has("submits", 0.5)}, ()
 
     def _artifact(self, _: Place) -> tuple[dict[str, Any], tuple[Node, ...]]:
         return {"kept": self.has("kept", 0.4)}, ()

@@ -10,6 +10,9 @@ from typing import Any
 BRANCHES = frozenset({"gather", "group"})
 """Nodes whose parts run at the same time."""
 
+NOTE = "note"
+"""The task that transactions submit: it belongs to no program."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -30,8 +33,8 @@ class Node:
             yield from part.walk()
 
     def lines(self, depth: int = 0) -> Iterator[str]:
-        told = " ".join(f"{name}={value!r}" for name, value in self.options.items() if value not in (None, False, 0))
-        yield f"{'    ' * depth}{self.id}: {self.op} {told}".rstrip()
+        listed = " ".join(f"{name}={value!r}" for name, value in self.options.items() if value not in (None, False, 0))
+        yield f"{'    ' * depth}{self.id}: {self.op} {listed}".rstrip()
         for part in self.parts:
             yield from part.lines(depth + 1)
 
@@ -87,17 +90,23 @@ class Case:
     """After so many records a person prunes what has ended."""
     pause_after: int | None = None
     """After so many records a person pauses the task, and lets it go on when it has left its worker, or later."""
+    concurrency: int | None = None
+    """How many tasks of the program may be at work, over all lives together; a person changes it now and then."""
+    limited_tasks: int = 0
+    """How many of its tasks may be at work at once, over all workers; 0: any number."""
+    limited_steps: int = 0
+    """How many of its steps with a limit may be under way at once; 0: none has a limit."""
     replaced: int = 0
     """The first life finds another store at the path, from this Commit on; 0: never."""
 
     def text(self) -> str:
         """The whole case, for people."""
-        told = {
+        listed = {
             name: value
             for name, value in asdict(self).items()
             if name not in {"body", "faults", "features"} and value not in (None, False, 0, 0.0, ())
         }
-        lines = [" ".join(f"{name}={value!r}" for name, value in told.items())]
+        lines = [" ".join(f"{name}={value!r}" for name, value in listed.items())]
         lines += [f"fault: {fault}" for fault in self.faults]
         return "\n".join([*lines, *self.body.lines()])
 

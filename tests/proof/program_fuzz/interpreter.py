@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -33,7 +34,7 @@ from holdfast import (
 from holdfast.model.task import DEFAULT_QUEUE, HANDOVER
 from tests.proof.program_fuzz.agents import make_agent
 from tests.proof.program_fuzz.blocking import Awaited, drive
-from tests.proof.program_fuzz.grammar import Case, Node
+from tests.proof.program_fuzz.grammar import NOTE, Case, Node
 from tests.proof.program_fuzz.outcomes import HANDLED, Broken, Declined, Flaky, truth
 from tests.proof.program_fuzz.place import Place
 from tests.proof.program_fuzz.records import Records, checksum
@@ -41,15 +42,24 @@ from tests.proof.program_fuzz.records import Records, checksum
 R = TypeVar("R")
 
 TABLE = "fuzz_rows"
+TASKS, STEPS = "tasks", "steps"
+"""Names of limits."""
 A_MICRO = Decimal("0.000001")
 """What a program charges; its agents count steps and tokens by themselves, and cost nothing."""
 AMPLE = Budget(max_steps=1_000_000)
 """A limit that is never reached, so that what the children count is counted for the task above them too."""
 TIMEOUT, SETTLE = 4.0, 0.5
-"""Seconds of a once call. What is too slow is in doubt, and found out: speed decides nothing."""
+"""Seconds of a once call. What is too slow is in doubt, and found out: no verdict depends on speed."""
 
 STRUCTURE = frozenset({"seq", "loop", "gather", "group"})
 """Nodes whose value is not kept anywhere: it is that of their parts, and another version may have other parts."""
+
+
+async def set_limits(hold: Holdfast, case: Case) -> None:
+    """Set the limits of a case, before its task is submitted."""
+    for name, concurrency in ((TASKS, case.limited_tasks), (STEPS, case.limited_steps)):
+        if concurrency:
+            await hold.limit(name, concurrency=concurrency)
 
 
 class Interpreter:
@@ -96,15 +106,21 @@ class Interpreter:
             with self.aside():
                 return drive(self._task(Awaited(ctx), case.body, ctx.task_id))
 
-        defined = hold.task(name="main", retry=attempts, deadline=case.deadline, budget=AMPLE)(
-            blocking_main if case.blocking else main
-        )
+        defined = hold.task(
+            name="main", retry=attempts, deadline=case.deadline, budget=AMPLE, limits=self._task_limits
+        )(blocking_main if case.blocking else main)
         if case.rejections:
 
             async def verify(ctx: Context, result: Any) -> bool:  # noqa: ANN401, ARG001
                 return ctx.task.round > case.rejections
 
             defined.verify(verify)
+
+        async def note(ctx: Context, label: str) -> None:
+            del ctx
+            self.records.write("noted", label)
+
+        hold.task(name=NOTE, retry=attempts)(note)
         for node in self.nodes.values():
             if node.op == "child":
                 self._define_child(node)
@@ -114,6 +130,27 @@ class Interpreter:
                 limits = {"timeout": self._timeout, "settle": self._settle}
                 agent = make_agent(node, self.records, self._tries(2), pass_by=self._pass_by, look=self._look, **limits)
                 self.hold.register(agent)
+
+    @property
+    def _task_limits(self) -> list[str]:
+        return [TASKS] if self.case.limited_tasks else []
+
+    def _step_limits(self, node: Node) -> list[str]:
+        # With real processes and real time, only those whose permits come back soon after a death.
+        is_limited = node["limited"] and self.case.limited_steps and (self._pace == 1.0 or node.op == "once")
+        return [STEPS] if is_limited else []
+
+    @contextmanager
+    def _noted(self, node: Node, label: str) -> Iterator[None]:
+        """Note when a step under a limit begins and ends."""
+        if not self._step_limits(node):
+            yield
+            return
+        self.records.write("in", label, pid=os.getpid())
+        try:
+            yield
+        finally:
+            self.records.write("out", label, pid=os.getpid())
 
     def _define_child(self, node: Node) -> None:
         body = Node(f"{node.id}b", "seq", {}, node.parts)
@@ -126,7 +163,9 @@ class Interpreter:
                 return drive(self._task(Awaited(ctx), body, label))
 
         retry = self._tries(node["attempts"] or 1)
-        self.hold.task(name=f"child-{node.id}", retry=retry)(blocking_child if node["blocking"] else child)
+        self.hold.task(name=f"child-{node.id}", retry=retry, limits=self._task_limits)(
+            blocking_child if node["blocking"] else child
+        )
 
     def _define_machine(self, node: Node) -> None:
         states = [f"s{number}" for number in range(len(node.parts) + 1)]
@@ -235,24 +274,27 @@ class Interpreter:
             return value
 
         async def work(effect_id: str) -> str:
-            await self._pass_by(label)
-            value = end(begin(), effect_id)
-            await self._pass_by(label)
+            with self._noted(node, label):
+                await self._pass_by(label)
+                value = end(begin(), effect_id)
+                await self._pass_by(label)
             return value
 
         def work_blocking(effect_id: str) -> str:
-            return end(begin(), effect_id)
+            with self._noted(node, label):
+                return end(begin(), effect_id)
 
         function: Callable[..., Any] = work_blocking if node["blocking"] else work
         function.__name__ = f"{function.__name__}_of_version_{self.version}"
-        return await ctx.step(node.op, function, key=place.key(node), retry=self._retry(node), **terms)
+        limits = self._step_limits(node)
+        return await ctx.step(node.op, function, key=place.key(node), retry=self._retry(node), limits=limits, **terms)
 
     async def _run_once(self, ctx: Any, node: Node, place: Place) -> Any:  # noqa: ANN401
         label = f"{place.label(node)}@{place.round}" if node["repeat"] else place.label(node)
         about = self._about(node, place) | {"undo": node["undo"], "once": True}
 
         def begin(effect_id: str) -> tuple[str, str]:
-            """Act, if this call is to; return what becomes of the call, and its result."""
+            """Act, if this call is meant to; return what becomes of the call, and its result."""
             self.records.write("called", label)
             call = self.records.count("called", label)
             kind, _, when = (node["script"][call - 1] if call <= len(node["script"]) else "ok").partition(" ")
@@ -264,19 +306,21 @@ class Interpreter:
             return kind, value
 
         async def pay(node_id: str, index: str, effect_id: str) -> str:  # noqa: ARG001 - the arguments of a real call
-            await self._pass_by(label)
-            kind, value = begin(effect_id)
-            await self._pass_by(label)
-            if kind == "lost":
-                raise ConnectionResetError(label)
-            if kind == "hangs":
-                await asyncio.Event().wait()
+            with self._noted(node, label):
+                await self._pass_by(label)
+                kind, value = begin(effect_id)
+                await self._pass_by(label)
+                if kind == "lost":
+                    raise ConnectionResetError(label)
+                if kind == "hangs":
+                    await asyncio.Event().wait()
             return value
 
         def pay_blocking(node_id: str, index: str, effect_id: str) -> str:  # noqa: ARG001
-            kind, value = begin(effect_id)
-            if kind == "lost":
-                raise ConnectionResetError(label)
+            with self._noted(node, label):
+                kind, value = begin(effect_id)
+                if kind == "lost":
+                    raise ConnectionResetError(label)
             return value
 
         function: Callable[..., Any] = pay_blocking if node["blocking"] else pay
@@ -297,6 +341,7 @@ class Interpreter:
             reconcile=self._look if node["reconcile"] else None,
             compensate=self._compensation(node, place),
             repeat=bool(node["repeat"]),
+            limits=self._step_limits(node),
         )
 
     async def _look(self, effect_id: str, *_: object) -> Happened | Absent:
@@ -380,8 +425,10 @@ class Interpreter:
         mark = "%s" if self.case.store == "postgres" else "?"
 
         async def book(tx: Transaction) -> str:
-            self.records.write("booked", label)
+            self.records.write("booked", label, submits=bool(node["submits"]))
             await tx.execute(f"INSERT INTO {TABLE} VALUES ({mark})", label)
+            if node["submits"]:
+                await tx.submit(NOTE, label)
             if self.records.count("booked", label) <= node["fails"]:
                 raise Flaky(label)
             return label
@@ -476,7 +523,7 @@ def _is_kept(node: Node) -> bool:
 
 
 def _exits(node: Node) -> bool:
-    """Whether a step fails by what is no Exception: every third one does, whatever the dice say of the rest."""
+    """Whether a step fails with what is not an Exception: every third one does, whatever the seed says."""
     return int(node.id.lstrip("abcdefghijklmnopqrstuvwxyz") or 1) % 3 == 0
 
 

@@ -1,4 +1,4 @@
-"""Says what was wrong, by what the records say that happened and what Holdfast says that it did."""
+"""Reports what was wrong: compares what the records say that happened with what Holdfast says that it did."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import Task, TaskState
+from holdfast import QueueSettings, Task, TaskState
 from holdfast.model.task import HANDOVER
-from tests.proof.program_fuzz.grammar import Case
+from tests.proof.program_fuzz.grammar import NOTE, Case
 from tests.proof.program_fuzz.office import Fork
 from tests.proof.program_fuzz.outcomes import expected_errors
 from tests.proof.program_fuzz.outside import label_of, node_of
@@ -39,10 +39,12 @@ class Evidence:
     """The tasks that are still stored."""
     left: tuple[Task, ...] = ()
     """What is still there after everything was over and was pruned."""
+    queues: tuple[QueueSettings, ...] = ()
+    """How full the queues with settings are."""
 
 
 def judge(evidence: Evidence) -> Iterator[str]:
-    """Say each thing that was wrong."""
+    """Yield each thing that was wrong."""
     if any(line["what"] == "unclear" for line in evidence.lines):
         return  # how a task ended is not known: it was pruned before it could be looked at
     for rule in RULES:
@@ -54,6 +56,13 @@ def _labels(evidence: Evidence) -> Iterator[str]:
     for task in evidence.tasks.values():
         if task.labels != LABELS:
             yield f"task {task.name} has the labels {task.labels}"
+
+
+def _queues_are_empty(evidence: Evidence) -> Iterator[str]:
+    """What a queue counts is the truth: nothing is pending or at work any more."""
+    for queue in evidence.queues:
+        if queue.pending or queue.working:
+            yield f"queue {queue.name} counts {queue.pending} pending and {queue.working} at work in the end"
 
 
 def _no_odd_ends(evidence: Evidence) -> Iterator[str]:
@@ -136,6 +145,19 @@ def _rows(evidence: Evidence) -> Iterator[str]:
             yield f"transaction {line['label']} returned, and was not written"
 
 
+def _submitted_with_rows(evidence: Evidence) -> Iterator[str]:
+    """A transaction that submits a task wrote its row and submitted one task, or neither. That task has no parent."""
+    rows, notes = Counter(evidence.rows), [task for task in evidence.tasks.values() if task.name == NOTE]
+    tasks = Counter(task.user_input[0] for task in notes)
+    submits = {line["label"] for line in evidence.lines if line["what"] == "booked" and line["submits"]}
+    for label in sorted(submits):
+        if rows[label] != tasks[label]:
+            yield f"transaction {label} wrote {rows[label]} rows, and submitted {tasks[label]} tasks"
+    for task in notes:
+        if task.parent_id is not None or task.state is not TaskState.COMPLETED:
+            yield f"the task that {task.user_input[0]} submitted is {task.state}, a child of {task.parent_id}"
+
+
 def _ended_badly(evidence: Evidence) -> set[str]:
     bad = {TaskState.FAILED, TaskState.CANCELLED}
     return {task.id for task in evidence.tasks.values() if task.state in bad}
@@ -163,8 +185,8 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
     """Of two effects of one branch the later one is undone first.
 
     One that replayed in a new round counts where the code of that round came by it: what stands before it there, and
-    was done anew, is what it now builds on. A step that is entered when an undo inside it is looked for does the same
-    again under the same effect id: that is no later effect.
+    was done again, is what it now builds on. A step that is entered when an undo inside it is looked for does the same
+    again under the same effect id: that is not a later effect.
     """
     came_by: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for number, line in enumerate(evidence.lines):
@@ -174,7 +196,7 @@ def _undone_in_reverse(evidence: Evidence) -> Iterator[str]:
     for label, lines in _acts(evidence).items():
         began = {line["effect"]: number for number, line in reversed(lines) if line["what"] == "act"}
         for (_, line), (undone_at, undone) in itertools.pairwise(lines):
-            # A person who undoes several by hand goes by no order.
+            # A person who undoes several by hand keeps no order.
             if (line["what"], undone["what"]) == ("act", "undo") and undone["how"] != "by hand":
                 returns = [(rnd, at) for rnd, at in came_by[line["task"], label] if at < undone_at]
                 last_round = max((rnd for rnd, _ in returns), default=0)
@@ -280,7 +302,7 @@ def _patched(evidence: Evidence) -> Iterator[str]:
 def _counted(evidence: Evidence, what: str, lines: list[Line], found: int) -> Iterator[str]:
     begun, done = ({line["label"] for line in lines if line["what"] == f"{what} {how}"} for how in ("begun", "done"))
     most = len(begun) if not any(line["what"] == "undo" for line in evidence.lines) else None
-    if found < len(done) or (most is not None and found > most):  # what was undone is done anew in the same round
+    if found < len(done) or (most is not None and found > most):  # what was undone is done again in the same round
         yield f"{found} of {what}: {len(done)} were made, and {len(begun)} begun"
 
 
@@ -306,7 +328,7 @@ def _messages(evidence: Evidence) -> Iterator[str]:
         if len(line["texts"]) != len(set(line["texts"])):
             yield f"{line['label']} read a message twice: {line['texts']}"
         for label in set(line["paid"]) - acted:
-            yield f"{line['label']} was told that {label} was paid, which it never was"
+            yield f"{line['label']} saw that {label} was paid, which it never was"
     for task_id, texts in sent.items():
         task = evidence.tasks[task_id]
         heard = [text for text in read.get(label_of(task), []) if text in texts]
@@ -338,12 +360,28 @@ def _pruned(evidence: Evidence) -> Iterator[str]:
         yield f"{task.name} has ended, and was not pruned: {task.state}"
 
 
+def _limited(evidence: Evidence) -> Iterator[str]:
+    """Of the steps under a limit no more are under way than it allows. A frozen life may have gone on too long."""
+    is_exact = all(fault.kind != "freeze" for fault in evidence.case.faults) and not evidence.case.replaced
+    lines = [line for line in evidence.lines if line["what"] in {"in", "out"}]
+    if not is_exact or len({line["pid"] for line in lines}) > 1:  # a process that was killed does not note its end
+        return
+    under_way = 0
+    for line in lines:
+        under_way += 1 if line["what"] == "in" else -1
+        if under_way > evidence.case.limited_steps:
+            yield f"{line['label']} began as one of {under_way} under a limit of {evidence.case.limited_steps}"
+
+
 RULES = (
+    _limited,
     _no_odd_ends,
+    _queues_are_empty,
     _labels,
     _once,
     _returned,
     _rows,
+    _submitted_with_rows,
     _undone,
     _undone_in_reverse,
     _undone_inside_out,

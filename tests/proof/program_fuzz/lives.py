@@ -17,6 +17,7 @@ from typing import Any, Self
 import pytest
 
 from holdfast import Holdfast, ReadOnlyStore, StateStore, StoreClosed, StoreReplaced, StoreUnavailable
+from holdfast.store.flow_verbs import FlowVerbs
 from holdfast.store.keep_verbs import KeepVerbs
 from holdfast.store.read_verbs import ReadVerbs
 from holdfast.store.work_verbs import WorkVerbs
@@ -46,16 +47,38 @@ GATED = frozenset(
         "approvals",
         "add_evidence",
         "find",
+        "limits",
+        "take_permits",
+        "return_permits",
     ]
 )
-WRITES = frozenset({"commit", "claim", "heartbeat", "sweep", "acquire", "transact", "add_evidence"})
-VERBS = frozenset(name for group in (WorkVerbs, ReadVerbs, KeepVerbs) for name in vars(group) if name[0] != "_")
+WRITES = frozenset(
+    {"commit", "claim", "heartbeat", "sweep", "acquire", "transact", "add_evidence", "take_permits", "return_permits"}
+)
+VERBS = frozenset(
+    name for group in (WorkVerbs, FlowVerbs, ReadVerbs, KeepVerbs) for name in vars(group) if name[0] != "_"
+)
 REFUSED = 5
 """Writes that are refused one after the other: while the store can only be read, as in a fail-over of PostgreSQL, and
 while its disk is full."""
 UNANSWERED = 15
 """Calls that fail one after the other, reads as well, while the database is away."""
-LOSABLE = frozenset({"commit", "claim", "heartbeat", "sweep", "load", "acquire", "owned", "get", "events", "position"})
+LOSABLE = frozenset(
+    {
+        "commit",
+        "claim",
+        "heartbeat",
+        "sweep",
+        "load",
+        "acquire",
+        "owned",
+        "get",
+        "events",
+        "position",
+        "take_permits",
+        "return_permits",
+    }
+)
 
 
 class Traffic:
@@ -296,7 +319,7 @@ class Life:
             self._acts_left -= 1
             if not self._acts_left:
                 self.die()
-                await asyncio.Event().wait()  # until it is cancelled: the dead return nothing
+                await asyncio.Event().wait()  # until it is cancelled: a dead worker returns nothing
 
     def _counted(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Time stands still while a blocking step runs: a reconcile must not find "absent" before it could act."""

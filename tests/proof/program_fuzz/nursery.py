@@ -31,7 +31,7 @@ from holdfast.engine.worker import worker
 from holdfast.model import worker as rules
 from tests.proof.program_fuzz.driver import HANGS, create_table, evidence_of
 from tests.proof.program_fuzz.grammar import Case, Fault, case_from_json
-from tests.proof.program_fuzz.interpreter import Interpreter
+from tests.proof.program_fuzz.interpreter import Interpreter, set_limits
 from tests.proof.program_fuzz.judge import LABELS, judge
 from tests.proof.program_fuzz.office import Office
 from tests.proof.program_fuzz.outage import persist, take_away
@@ -78,7 +78,7 @@ class Nursery:
                     workers[fork(lambda fault=fault, version=version: self._work(fault, version))] = None  # type: ignore[misc]
                     version = 2 if fault is not None and fault.deploy else version
                 self._look_after(workers)
-                if (now_there := self._size()) > size:  # slow is not stuck
+                if (now_there := self._size()) > size:  # a slow case is not a stuck one
                     size, give_up_at = now_there, time.monotonic() + HANGS
                 if time.monotonic() > give_up_at:
                     return [f"it hangs after {lives} lives"]
@@ -132,7 +132,8 @@ class Nursery:
         async with hold:
             office = Office(self.case, records, hold, hold.store, OUTSIDE_LEASE)
             await hold.transaction(create_table)
-            office.root = (await hold.submit("main", labels=LABELS)).id
+            await set_limits(hold, self.case)
+            await office.begin(LABELS)
             records.write("ready", "")
             while not await self._attend_once(office):  # noqa: ASYNC110 - it looks at what other processes do
                 await asyncio.sleep(0.05)
@@ -143,7 +144,7 @@ class Nursery:
     async def _attend_once(self, office: Office) -> bool:
         try:
             return await office.attend()
-        except StoreBusy:  # a process that was frozen in the middle of a transaction keeps everybody out of a file
+        except StoreBusy:  # a process that was frozen in the middle of a transaction locks all others out of a file
             return False
         except StoreUnavailable:  # the database is away
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +14,7 @@ from holdfast import Decision, Doubt, Handle, Happened, Holdfast, StateStore, St
 from holdfast.engine.manage.fork.ancestry import MARKER
 from holdfast.model.budget import Meter
 from holdfast.model.errors import Conflict, HoldfastError, NotFound, StoreUnavailable
+from holdfast.model.task import DEFAULT_QUEUE
 from holdfast.model.transitions import OPEN
 from tests.proof.program_fuzz.grammar import Case
 from tests.proof.program_fuzz.outage import PAUSE, persist
@@ -25,6 +27,9 @@ PRUNED_AFTER = timedelta(seconds=1)
 """How long ago something ended that is pruned."""
 LOOKS_AT_PAUSED = 30
 """After so many looks a paused task goes on, whether or not it has left its worker."""
+
+CHANGES_LIMIT_EVERY = 7
+"""Looks between two changes of how many tasks may be at work."""
 LATER = 300.0
 """Seconds that a task which is brought back gets, if it had a deadline."""
 OVER = frozenset({StepState.COMPLETED, StepState.FAILED})
@@ -69,6 +74,12 @@ class Office:
         self._talkative = {node.id: node["messages"] for node in self.case.body.walk() if node["messages"]}
         self._outside = OutsideAgents(self.case, self.records, self.hold, seconds=self.outside_lease, fork=self._fork)
 
+    async def begin(self, labels: Mapping[str, str]) -> None:
+        """Submit the program. Where few of its tasks may be at work, that is so from the beginning."""
+        if self.case.concurrency is not None:
+            await self.hold.queue(DEFAULT_QUEUE, concurrency=self.case.concurrency)
+        self.root = (await self.hold.submit("main", labels=labels)).id
+
     async def attend(self) -> bool:
         """Do what is to be done now; say whether all is over."""
         self._rounds += 1
@@ -90,6 +101,9 @@ class Office:
             self.records.write("cancelled", self.root)
             with suppress(NotFound):  # it had ended, and was pruned
                 await persist(lambda: self.hold.cancel(self.root))
+        if case.concurrency is not None and self._rounds % CHANGES_LIMIT_EVERY == 0:
+            limit = self._dice.choice([case.concurrency, case.concurrency + 1, case.concurrency + 1, None])
+            await persist(lambda: self.hold.queue(DEFAULT_QUEUE, concurrency=limit))
         if case.pause_after is not None and size >= case.pause_after:
             await self._pause_for_a_while()
         if case.fork_after is not None and not self.forked and size >= case.fork_after:
@@ -149,7 +163,7 @@ class Office:
         self.forks.append(Fork(handle.id, origin, fork.round, shared, frozenset(step.key for step in known)))
 
     async def _emit(self) -> None:
-        """Emit what is waited for; again after a while, should a new try wait for it anew."""
+        """Emit what is waited for; again after a while, should a new try wait for it, too."""
         for channel in {line["label"] for line in self.records.lines() if line["what"] == "hears"}:
             last = self._emitted.get(channel)
             if last is None or self._rounds - last >= 25:
@@ -172,7 +186,7 @@ class Office:
             except Conflict:
                 return  # it has ended, or is about to be verified
             self.records.write("sent", task.id, text=text)
-            with suppress(Conflict):  # as after a lost answer: it says nothing new
+            with suppress(Conflict):  # as after a lost answer: the same message again
                 await self.hold.send(task.id, text, key=text)
 
     async def _answer(self) -> int:

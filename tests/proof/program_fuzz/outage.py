@@ -19,7 +19,7 @@ PAUSE = 0.05
 
 
 def take_away(url: str, seconds: float) -> None:
-    """Keep everybody from a database for so long: a server's refuses and cuts connections, a file is locked."""
+    """Make a database unavailable for so long: a server's refuses and cuts connections, a file is locked."""
     if url.startswith("sqlite"):
         _lock(url.removeprefix("sqlite:///"), seconds)
     else:

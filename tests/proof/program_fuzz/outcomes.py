@@ -28,7 +28,7 @@ class Flaky(Exception):
 
 
 class Broken(Exception):
-    """What fails until a person has fixed it."""
+    """A failure that lasts until a person has fixed it."""
 
 
 def truth(records: Records, effect_id: str) -> Happened | Absent:

@@ -21,7 +21,7 @@ from tests.proof.program_fuzz.grammar import Case, Node
 from tests.proof.program_fuzz.records import Records, checksum
 
 REFUSED = (LeaseLost, DeadlineExceeded, Conflict)
-"""How a holder learns that the task is not in its hands any more."""
+"""How a holder learns that the task is no longer its own."""
 BUSY = 0.6
 """How often an agent does the next thing at once."""
 AGAIN = 0.3

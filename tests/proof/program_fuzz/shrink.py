@@ -53,6 +53,7 @@ _PLAIN: dict[str, Any] = {
     "away": 0,
     "prune_after": None,
     "pause_after": None,
+    "concurrency": None,
     "replaced": 0,
     "deadline": None,
     "cancel_after": None,

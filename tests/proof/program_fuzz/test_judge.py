@@ -1,10 +1,11 @@
-"""The fuzzer sees what it is there for: each test puts a defect into the engine, or a program, and has it reported."""
+"""The fuzzer finds what it is made for: each test puts a defect into the engine, or a program, and has it reported."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,10 @@ from holdfast.engine.effects import compensation, once_step
 from holdfast.engine.effects.recorded_call import CallRecord
 from holdfast.engine.outside import ClaimedTask, claim
 from holdfast.engine.outside.writer import LeaseWriter
+from holdfast.engine.steps import step
+from holdfast.model.task import NewTask, Submitted
 from holdfast.store.sqlite.write_transaction import WriteTransaction
+from holdfast.store.transaction import StoreTransaction
 from tests.proof.program_fuzz.driver import HANGS, Verdict, run_case
 from tests.proof.program_fuzz.grammar import Case, Fault, Node, case_from_json
 from tests.proof.program_fuzz.interpreter import Interpreter
@@ -124,6 +128,23 @@ async def test_a_row_that_is_written_twice(run: Run, monkeypatch: pytest.MonkeyP
     assert any("row was written 2 times" in wrong for wrong in await run(row, STUMBLE))
 
 
+async def test_a_submission_apart_from_its_transaction(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Node("row", "transaction", {"keyed": True, "fails": 0, "submits": True})
+    assert await run(row, STUMBLE) == ()
+    submit = StoreTransaction.submit
+
+    async def not_at_all(_: StoreTransaction, tasks: Sequence[NewTask]) -> list[Submitted]:
+        return [Submitted(task_id=task.id, created=True) for task in tasks]
+
+    async def twice(tx: StoreTransaction, tasks: Sequence[NewTask]) -> list[Submitted]:
+        await submit(tx, [replace(task, id=f"{task.id} again") for task in tasks])
+        return await submit(tx, tasks)
+
+    for wrong_one, found in ((not_at_all, 0), (twice, 2)):
+        monkeypatch.setattr(StoreTransaction, "submit", wrong_one)
+        assert any(f"row wrote 1 rows, and submitted {found} tasks" in wrong for wrong in await run(row, STUMBLE))
+
+
 async def test_sagas_that_forget_or_go_forwards(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     booked = [Node(name, "once", {**PAY.options, "undo": "once"}) for name in ("first", "second")]
     broken = Node("broken", "broken")
@@ -159,10 +180,10 @@ async def test_a_failure_is_shrunk_and_can_be_repeated(run: Run, monkeypatch: py
     handled = Node("handled", "handled", {}, (PAY, Node("draw", "draw")))
     body = Node("n0", "seq", {}, (loop, handled, STUMBLE))
     case = Case(seed=7, store="memory", body=body, faults=(Fault("hand back", commit=3),), rejections=1)
-    told = await explain(await run.one(case), "tests/proof/program_fuzz", run.one)  # type: ignore[attr-defined]
-    assert "HOLDFAST_SEED=7" in told
-    smallest = case_from_json(told.rpartition("case_from_json: ")[2])
-    assert [node.id for node in smallest.body.walk()] in (["n0", "pay", "stumble"], ["n0", "pay"]), told
+    explanation = await explain(await run.one(case), "tests/proof/program_fuzz", run.one)  # type: ignore[attr-defined]
+    assert "HOLDFAST_SEED=7" in explanation
+    smallest = case_from_json(explanation.rpartition("case_from_json: ")[2])
+    assert [node.id for node in smallest.body.walk()] in (["n0", "pay", "stumble"], ["n0", "pay"]), explanation
     assert smallest.faults == ()
     assert (await run.one(smallest)).wrong  # type: ignore[attr-defined]
 
@@ -244,3 +265,20 @@ async def test_prunes_that_take_too_much_or_too_little(run: Run, monkeypatch: py
     wrong = await run(child, sleep, prune_after=5)
     assert any("one was pruned without the other" in one for one in wrong), wrong
     assert any("main has ended, and was not pruned" in one for one in wrong), wrong
+
+
+async def test_a_step_that_begins_without_its_permit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = {"keyed": True, "fails": 0, "limited": True}
+    branches = Node("all", "gather", {}, tuple(Node(f"limited{n}", "pure", limited) for n in range(3)))
+
+    async def pass_by(*_: object) -> None:
+        await asyncio.sleep(0)  # long enough for the others to begin
+
+    monkeypatch.setattr(Interpreter, "_pass_by", pass_by)
+    assert await run(branches, limited_steps=1) == ()
+
+    def begin_at_once(attempt: Attempt, _: object) -> object:
+        return attempt.begin_work()
+
+    monkeypatch.setattr(step, "begin_try", begin_at_once)
+    assert any("under a limit of 1" in wrong for wrong in await run(branches, limited_steps=1))

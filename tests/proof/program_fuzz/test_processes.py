@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import SOAK
+from tests.forked_program import ForkedProgram
 from tests.proof.program_fuzz import nursery
 from tests.proof.program_fuzz.driver import Verdict
 from tests.proof.program_fuzz.generation import EVERYTHING, make_case
@@ -41,25 +40,16 @@ class Runner:
         folder = self._folder / f"run-{self._runs}"
         folder.mkdir()
         (folder / "case.json").write_text(case.to_json())
-        command = [
-            sys.executable,
-            "-m",
-            nursery.__name__,
-            self._new_url(folder),
-            str(folder),
-            str(folder / "case.json"),
-        ]
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=CLONE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        arguments = (self._new_url(folder), str(folder), str(folder / "case.json"))
+        out, err = folder / "nursery.out", folder / "nursery.err"
+        process = ForkedProgram(nursery.__name__, *arguments, folder=CLONE, stdout=out, stderr=err)
         try:
-            out, err = await asyncio.wait_for(process.communicate(), 2 * nursery.LONGEST)
+            code = await asyncio.to_thread(process.wait, 2 * nursery.LONGEST)
         finally:
-            if process.returncode is None:
-                process.kill()
-        assert process.returncode == 0, err.decode()
-        wrong = tuple(json.loads(out.splitlines()[-1]))
-        return Verdict(case, wrong if "the office failed" not in wrong else (*wrong, err.decode()))
+            process.kill()
+        assert code == 0, err.read_text()
+        wrong = tuple(json.loads(out.read_text().splitlines()[-1]))
+        return Verdict(case, wrong if "the office failed" not in wrong else (*wrong, err.read_text()))
 
 
 @pytest.mark.parametrize("store", CASES)

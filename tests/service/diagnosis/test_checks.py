@@ -274,7 +274,7 @@ def test_tasks_for_agents_outside_need_no_worker(workers: list[Worker]) -> None:
     assert levels(working.check_queues(by_hand)) == [("queues", Level.NOTE), ("queues", Level.OK)]
 
 
-def test_an_agent_outside_is_no_worker_and_no_worker_takes_over_from_it() -> None:
+def test_an_agent_outside_is_not_a_worker_and_no_worker_takes_over_from_it() -> None:
     agent = worker("agent", silent_for=31, label="claude", details={"queues": [], "tasks": []})
     assert inside(workers=[replace(agent, seen_at=NOW)]).at_work == []
     (finding,) = working.check_workers(inside(workers=[agent], held_by_silent={"agent": 1}))
@@ -284,7 +284,7 @@ def test_an_agent_outside_is_no_worker_and_no_worker_takes_over_from_it() -> Non
     assert "holdfast worker" not in (finding.remedy or "")
 
 
-def test_a_count_of_which_not_all_was_looked_at_says_so() -> None:
+def test_a_count_of_which_not_all_was_looked_at_is_marked() -> None:
     old = Approval(id="a", task_id="t1", step_key="ask", question="?", created_at=NOW - timedelta(hours=30))
     young = replace(old, created_at=NOW)
     lost = task(state=TaskState.RUNNING, owner=None)

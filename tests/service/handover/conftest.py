@@ -8,7 +8,7 @@ from tests.service.handover.support import Outside
 
 __all__ = ["clock"]
 
-# The machine is no test module, but its assertions should show what they compared all the same.
+# The machine is not a test module, but its assertions should also show what they compared.
 pytest.register_assert_rewrite("tests.service.handover.machine")
 
 

@@ -1,4 +1,4 @@
-"""Several agents outside on one task: claims, steps, silence, releases, in any order that chance finds."""
+"""Several agents outside on one task: claims, steps, silence, releases, in any order."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class HandoverMachine(RuleBasedStateMachine):
         try:
             self.run(self.agents[held.agent].step(forged, "forged", 1))
         except LeaseLost:
-            # Whoever lives and shows its secret is alive, whatever it says of its fence.
+            # An agent that lives and shows its secret is alive, whatever fence it sends.
             for one in self.given:
                 if one.lease.secret == other and not one.over:
                     one.until = self.now + one.seconds

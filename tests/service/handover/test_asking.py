@@ -1,4 +1,4 @@
-"""Questions to people: the task waits without anybody, and the next claim brings the answer, once."""
+"""Questions to people: the task waits without a holder, and the next claim brings the answer, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a task leaves the hands of an agent: finished, given up, handed back, cancelled, or too late."""
+"""How a task leaves its agent: finished, given up, handed back, cancelled, or too late."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_finishing(hold: Holdfast, ada: Outside) -> None:
     assert await living_workers(hold) == 0
 
 
-async def test_a_result_that_is_no_json_ends_nothing(hold: Holdfast, ada: Outside) -> None:
+async def test_a_result_that_is_not_json_ends_nothing(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     lease = (await ada.take()).lease
     with pytest.raises(CodecError):
@@ -65,7 +65,7 @@ async def test_handing_back(hold: Holdfast, ada: Outside, bob: Outside) -> None:
     assert [fact.value for fact in taken.state.known_facts] == ["/var/log"]
 
 
-async def test_handing_back_is_no_death(hold: Holdfast, ada: Outside) -> None:
+async def test_handing_back_is_not_a_death(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     for _ in range(8):
         await ada.holding((await ada.take()).lease).release("", NOTHING)

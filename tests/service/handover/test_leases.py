@@ -1,4 +1,4 @@
-"""Leases: kept by whatever their holder does, over for ever once they are over, and not to be forged."""
+"""Leases: renewed by every call of their holder, never valid again once they have ended, and not to be forged."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ async def test_forged_leases_open_nothing(hold: Holdfast, ada: Outside, bob: Out
     assert lease.worker_id == (await task_of(hold, task.id)).owner
     forged: Sequence[LeaseToken] = (
         LeaseToken(task.id, lease.fence, "guess"),
-        LeaseToken(task.id, lease.fence, lease.worker_id),  # who holds it can be read by anybody
+        LeaseToken(task.id, lease.fence, lease.worker_id),  # every reader can see the holder's id
         LeaseToken(task.id, lease.fence + 1, lease.secret),
         LeaseToken(task.id, 10**30, lease.secret),
-        LeaseToken(task.id, own.fence, own.secret),  # a lease of one's own, on somebody else's task
+        LeaseToken(task.id, own.fence, own.secret),  # a lease of one's own, on another agent's task
         LeaseToken("nowhere", 1, "guess"),
     )
     before = await everything(hold, task.id)
@@ -150,7 +150,7 @@ def test_the_secret_is_in_no_log_and_does_not_follow_from_the_worker() -> None:
     ],
     ids=lambda text: text[:20] or "nothing",
 )
-def test_what_is_no_lease(text: str) -> None:
+def test_what_is_not_a_lease(text: str) -> None:
     with pytest.raises(InvalidValue, match="that is not a valid lease; pass the text claim_task returned"):
         LeaseToken.read(text)
 
@@ -158,7 +158,7 @@ def test_what_is_no_lease(text: str) -> None:
 async def test_agents_that_die_alone_with_a_task_condemn_it(
     hold: Holdfast, ada: Outside, bob: Outside, clock: ManualClock
 ) -> None:
-    """As workers would: two deaths may be anybody's, the next three are the task's."""
+    """As with workers: two deaths may have any cause, the next three count against the task."""
     task = await ada.offer("deadly")
     for death in range(5):
         assert (await ada.take()).task.id == task.id, f"not handed out after {death} deaths"

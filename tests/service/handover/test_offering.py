@@ -33,8 +33,8 @@ async def test_an_offer_without_anything_more_is_its_goal(hold: Holdfast, ada: O
     assert (await hold.state(task.id)).plan == ()
 
 
-async def test_what_is_no_state_is_not_believed(hold: Holdfast, ada: Outside) -> None:
-    """Anybody may submit a task of this name, with anything in it."""
+async def test_what_is_not_a_state_is_not_believed(hold: Holdfast, ada: Outside) -> None:
+    """Any caller may submit a task of this name, with anything in it."""
     loose = {"constraints": {}, "budget": {"max_steps": 1}, "goal": "other", "set_flags": ["x"]}
     for number, more in enumerate(({"state": "?"}, {"state": {"no": 1}}, {"state": loose}, {"state": None})):
         await hold.store.submit([NewTask(id=f"t{number}", name="handover", user_input=["Look", more])])

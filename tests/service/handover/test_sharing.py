@@ -57,7 +57,7 @@ def test_everything_else_is() -> None:
 def test_facts_are_in_the_callers_name(source: str | None, kept: str) -> None:
     fact: dict[str, object] = {"key": "disk", "value": "92%", "at": "2001-01-01T00:00:00+00:00"}
     [read] = patch(append_facts=[fact | ({} if source is None else {"source": source})]).append_facts
-    assert (read.source, read.at) == (kept, None)  # when it was said is not for the caller to say
+    assert (read.source, read.at) == (kept, None)  # the caller cannot choose its time
 
 
 @pytest.mark.parametrize("given", [{}, {"append_facts": []}, {"set_flags": []}], ids=repr)
@@ -67,7 +67,7 @@ def test_a_patch_that_changes_nothing_is_refused(given: dict[str, object]) -> No
 
 
 @pytest.mark.parametrize("wrong", ["text", {"key": "k"}, ["text"], [1], [{"value": 1}]], ids=repr)
-def test_facts_that_are_none(wrong: object) -> None:
+def test_invalid_facts(wrong: object) -> None:
     with pytest.raises(InvalidValue):
         checked_patch({"append_facts": wrong}, "mcp:ada")
 
@@ -85,7 +85,7 @@ async def test_of_two_patches_for_one_version_one_is_applied(hold: Holdfast, ada
     assert len(lost) == 2, answers
     [won] = [answer for answer in answers if not isinstance(answer, BaseException)]
     assert {one.version for one in lost} == {2}
-    assert all(one.state == won.state for one in lost)  # they are shown what stands now
+    assert all(one.state == won.state for one in lost)  # they get the current state
     assert won.state == await hold.state(task.id)
 
 

@@ -27,7 +27,7 @@ Check = Callable[[Callable[[], str]], None]
 
 @pytest.fixture
 def check(seeds: Sequence[int]) -> Check:
-    """Let agents loose on the stores that a function names. Everyday runs repeat themselves, soaks begin at a seed."""
+    """Run agents on the stores that a function names. Everyday runs repeat themselves, soaks begin at a seed."""
 
     def run(new_url: Callable[[], str]) -> None:
         test = get_state_machine_test(lambda: HandoverMachine(new_url()), settings=SETTINGS)  # type: ignore[arg-type]
@@ -38,10 +38,12 @@ def check(seeds: Sequence[int]) -> Check:
     return run
 
 
+@pytest.mark.full(instead="tests/service/handover/test_stateful.py")
 def test_memory(check: Check) -> None:
     check(lambda: "memory://")
 
 
+@pytest.mark.full(instead="tests/service/handover/test_stateful.py")
 def test_json(check: Check, tmp_path: Path) -> None:
     numbers = itertools.count()
     check(lambda: f"json:///{tmp_path}/store-{next(numbers)}")

@@ -127,7 +127,7 @@ async def test_a_key_no_journal_could_hold(hold: Holdfast, ada: Outside, key: st
     assert await hold.store.steps(task.id) == []
 
 
-async def test_an_output_that_is_no_json(hold: Holdfast, ada: Outside) -> None:
+async def test_an_output_that_is_not_json(hold: Holdfast, ada: Outside) -> None:
     task = await ada.offer()
     lease = (await ada.take()).lease
     with pytest.raises(CodecError):
@@ -150,6 +150,6 @@ async def test_progress_is_reported_to_watchers(hold: Holdfast, ada: Outside) ->
     assert standing.task.id == task.id
     await ada.holding(lease).report("a bit more", None)
     await ada.holding(lease).finish(None)
-    told = [event.payload async for event in hold.handle(task.id).events()]
-    assert {"message": "half way", "by": "mcp:ada", "percent": 50} in told
-    assert {"message": "a bit more", "by": "mcp:ada"} in told
+    events = [event.payload async for event in hold.handle(task.id).events()]
+    assert {"message": "half way", "by": "mcp:ada", "percent": 50} in events
+    assert {"message": "a bit more", "by": "mcp:ada"} in events

@@ -1,4 +1,4 @@
-"""Tasks of our own that agents outside may take as well: neither can be taken for the other."""
+"""Tasks of our own that agents outside may take as well: neither work is taken for the other's."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_what_its_worker_did_before_replays_after_an_agent_outside_had_it(
     assert runs == ["build", "apply"]
 
 
-async def test_a_question_of_an_agent_outside_is_none_of_the_codes(living: Holdfast, ada: Outside) -> None:
+async def test_a_question_of_an_agent_outside_does_not_reach_the_code(living: Holdfast, ada: Outside) -> None:
     define(living)
     handle: Handle[Any] = await living.submit("deploy", "billing")
     asked = await ada.holding((await ada.take(handle.id, names=NAMES)).lease).ask("Which host?")

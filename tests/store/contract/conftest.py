@@ -23,7 +23,7 @@ def _database(server: PostgresServer) -> Iterator[EmptiedDatabase]:
 
 
 A_PART_EVERY_DAY = ("TestMemory", "TestJson", "TestPostgres16")
-"""Stores that share their code with one that is held to the whole contract every day."""
+"""Stores that share their code with one that passes the whole contract every day."""
 
 WHOLE_TOPICS = ("ClosingContract", "FidelityContract", "NamesContract", "ReopenContract", "SharedContract")
 """What is about the files and the servers themselves."""

@@ -15,6 +15,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.contract import TOPICS, ReopenContract, SharedContract, StoreContract
+from tests.ready_schema import new_file
 from tests.store.contract.truncating import SCHEMA, EmptiedDatabase
 from tests.store.stateful.oracle_store import OracleStore
 
@@ -51,7 +52,8 @@ class TestJson(_OnDisk):
 class TestSqlite(_OnDisk, SharedContract):
     @pytest.fixture
     def another_store(self, clock: ManualClock, tmp_path: Path) -> MakeStore:
-        return lambda: SqliteStore(tmp_path / "store.db", clock=clock)
+        path = new_file(tmp_path / "store.db")
+        return lambda: SqliteStore(path, clock=clock)
 
 
 class _OnPostgres(_OnDisk, SharedContract):

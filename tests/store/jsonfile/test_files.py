@@ -103,7 +103,7 @@ FOREIGN = ('{"tasks": [{"id": "x"}]}', '{"tasks": [{"a": 1}]}')
 
 @pytest.mark.parametrize("damage", ["", "{", '{"cats": []}', "[]", *FOREIGN])
 async def test_a_damaged_document_is_named(tmp_path: Path, damage: str) -> None:
-    """And no advice loses what it holds."""
+    """And the advice does not lose what it holds."""
     async with JsonStore(tmp_path) as store:
         await store.submit([NewTask(id="x", name="work")])
     (tmp_path / "tasks/x.json").write_text(damage)
@@ -213,7 +213,7 @@ async def test_closing_after_a_failed_opening_closes_nothing_of_others(tmp_path:
     store = JsonStore(tmp_path)
     with pytest.raises(StoreDamaged):
         await store.open()
-    with (tmp_path / "mine").open("w") as mine:  # most likely gets the number the lock file had
+    with (tmp_path / "mine").open("w") as mine:  # most likely gets the number in the lock file
         await store.close()
         mine.write("still open")
 

@@ -124,7 +124,7 @@ async def test_a_full_disk_is_waited_out(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 async def test_what_a_full_disk_refused_stays_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that came into its place, and of which it is not known whether it lasts, goes with the next commit."""
+    """A file that was renamed into place, but perhaps not durably, is removed with the next commit."""
     async with JsonStore(tmp_path) as store:
         await store.submit([NewTask(id="before", name="work")])
         with monkeypatch.context() as patched:

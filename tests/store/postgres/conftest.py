@@ -17,6 +17,15 @@ def server(request: pytest.FixtureRequest) -> PostgresServer:
 
 @pytest.fixture
 def url(server: PostgresServer) -> Iterator[str]:
+    """A database with an empty store in it."""
+    url = server.create_store()
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture
+def bare_url(server: PostgresServer) -> Iterator[str]:
+    """A database in which nothing is set up yet."""
     url = server.create_database()
     yield url
     server.drop_database(url)

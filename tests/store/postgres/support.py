@@ -131,7 +131,7 @@ def execute(url: str, *statements: str) -> list[tuple[Any, ...]]:
 
 
 def break_rule(url: str, function: str, old: str, new: str = "") -> None:
-    """Take a rule out of a function of the schema, to see that the test would notice."""
+    """Take a rule out of a function of the schema, to see the test fail."""
     [(definition,)] = execute(
         url,
         f"SELECT pg_get_functiondef(p.oid) FROM pg_proc p WHERE p.pronamespace = 'holdfast'::regnamespace "

@@ -23,8 +23,8 @@ MANY = 100_000
 async def test_step_commits_are_hot_updates(url: str, store: PostgresStore) -> None:
     """No index is touched when a step is committed, alone or in a batch.
 
-    Few enough that all versions of the two rows fit into one page, should somebody's snapshot keep the old ones alive:
-    a row whose page is full has to move, which is no hot update either.
+    Few enough that all versions of the two rows fit into one page, should a snapshot keep the old ones alive:
+    a row whose page is full has to move, which is not a hot update either.
     """
     claims = await claimed(store, "a", "b")
     for number in range(1, 9):
@@ -47,7 +47,7 @@ def crowded(postgres16: PostgresServer) -> Iterator[str]:
     """A database with many tasks of each kind that a claim or a sweep could stumble over."""
     url = postgres16.create_database()
     asyncio.run(set_up(url))
-    crowd(url)
+    fill(url)
     yield url
     postgres16.drop_database(url)
 
@@ -57,7 +57,7 @@ async def set_up(url: str) -> None:
         pass
 
 
-def crowd(url: str) -> None:
+def fill(url: str) -> None:
     execute(
         url,
         f"""

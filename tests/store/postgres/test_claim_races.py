@@ -49,7 +49,7 @@ async def main():
     connection = await store._backend.open_connections().connect()
     query = store._backend.queries["claim"].encode()
     connection.pgconn.send_query_params(
-        query, [b"frozen", b"1", b"200", b"{default}", b"{job}", b"f", None, b"2"])
+        query, [b"frozen", b"1", b"200", b"{default}", b"{job}", b"f", None, b"2", b"f"])
     while connection.pgconn.flush():
         pass
     print("sent", flush=True)

@@ -111,7 +111,7 @@ BY_WHO_ASKS = "CASE WHEN current_setting('application_name') = 'backwards' THEN 
 
 
 @pytest.mark.parametrize("broken", [False, True])
-async def test_one_order_of_locks_for_everybody(url: str, store: PostgresStore, *, broken: bool) -> None:
+async def test_one_order_of_locks_for_every_transaction(url: str, store: PostgresStore, *, broken: bool) -> None:
     """Two batches of the same three tasks, the middle one held by another transaction until both have begun to lock."""
     if broken:
         break_rule(url, "lock_tasks", "ORDER BY t.id FOR", f"ORDER BY {BY_WHO_ASKS} FOR")

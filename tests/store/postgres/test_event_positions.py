@@ -126,28 +126,29 @@ SELECT FROM holdfast.submit(json_build_array(json_build_object(
     'actor', 'submit', 'input', 1, 'input_digest', '', 'search', '', 'round', 1)), ARRAY['null'::bytea], false)"""
 
 
-async def test_a_store_from_before_positions(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_from_before_positions(bare_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tasks keep the rule by time for its events, and see every event since; a waiting one gets its event."""
     known = migrations("holdfast.store.postgres.migrations")
     with monkeypatch.context() as older:
         older.setattr("holdfast.store.postgres.migration.migrations", lambda _: known[: THIS - 1])
-        async with PostgresStore(url) as store:
+        async with PostgresStore(bare_url) as store:
             await store.emit("paid", "long ago")
             # As a process of that time did it: this version speaks to a later schema.
-            execute(url, SUBMITTED_THEN.format("waiter"))
-            execute(url, "SELECT FROM holdfast.register('worker', 'worker', 60, '{}')")
-            execute(url, "SELECT FROM holdfast.claim('worker', 1, 1, '{default}', '{job}', false)")
-            [(fence,)] = execute(url, "SELECT fence FROM holdfast.tasks WHERE id = 'waiter' AND owner = 'worker'")
+            execute(bare_url, SUBMITTED_THEN.format("waiter"))
+            execute(bare_url, "SELECT FROM holdfast.register('worker', 'worker', 60, '{}')")
+            execute(bare_url, "SELECT FROM holdfast.claim('worker', 1, 1, '{default}', '{job}', false)")
+            [(fence,)] = execute(bare_url, "SELECT fence FROM holdfast.tasks WHERE id = 'waiter' AND owner = 'worker'")
             wait = Move(to=TaskState.WAITING, reason="waits", waits=(UntilEvent(key="k", channel="paid", after=1),))
             commit = Commit(task_id="waiter", guard=Held("worker", fence, 1), operations=(wait,), actor="worker")
             await store._backend.fetch("commit_batch", *encode_batch([commit]), None)
-            execute(url, SUBMITTED_THEN.format("ended"))
+            execute(bare_url, SUBMITTED_THEN.format("ended"))
             await store.emit("elsewhere", "since")
             # As if the clock had stepped back before the upgrade: the last event looks older than both tasks.
             execute(
-                url, "UPDATE holdfast.inputs SET created_at = created_at + interval '1 day' WHERE task_id = 'ended'"
+                bare_url,
+                "UPDATE holdfast.inputs SET created_at = created_at + interval '1 day' WHERE task_id = 'ended'",
             )
-    async with PostgresStore(url, migrate=True) as store:
+    async with PostgresStore(bare_url, migrate=True) as store:
         assert await seen(store, "paid") == []
         assert await seen(store, "elsewhere") == ["since"]
         assert await seen(store, "elsewhere", "ended") == []

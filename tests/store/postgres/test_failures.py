@@ -72,7 +72,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(store: PostgresStore) -
     assert (lost, submitted.task_id, submitted.conflict) == (1, "d", False)
 
     lost = 0
-    with pytest.raises(StoreUnavailable):  # without a key nobody can tell whether it is there
+    with pytest.raises(StoreUnavailable):  # without a key it is unknown whether it is there
         await store.emit("news", 1)
     lost = 0
     assert (await store.emit("news", 2, key="k")).number == 2

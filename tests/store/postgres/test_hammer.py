@@ -13,7 +13,7 @@ from holdfast.store.postgres import PostgresStore
 from tests.store.postgres.support import COMPLETE, execute, held, move, outside, step
 
 NOTHING = (
-    # Nobody sleeps through something that has happened.
+    # No task sleeps through something that has happened.
     "SELECT id FROM holdfast.tasks WHERE state = 'waiting' AND holdfast.reason_to_go_on(id, now()) <> ''",
     # Waits and joins belong to waiting tasks, and the counters are right.
     "SELECT w.task_id FROM holdfast.waits w JOIN holdfast.tasks t ON t.id = w.task_id WHERE t.state <> 'waiting'",
@@ -25,14 +25,14 @@ NOTHING = (
     """SELECT a.account FROM holdfast.accounts a WHERE a.reserved <> (
            SELECT coalesce(sum(r.amount), 0) FROM holdfast.reservations r
            WHERE r.account = a.account AND r.meter = a.meter)""",
-    # Whoever can be claimed is marked, and nobody else; nobody holds anything any more.
+    # The tasks that can be claimed are marked, and no others; nothing is held any more.
     """SELECT id FROM holdfast.tasks
        WHERE ready <> holdfast.readiness(state, owner, available_at, deaths, now()) OR owner IS NOT NULL""",
     # Every key leads to its task.
     """SELECT k.key FROM holdfast.task_keys k LEFT JOIN holdfast.tasks t ON t.id = k.task_id AND t.key = k.key
        WHERE t.id IS NULL""",
 )
-"""Questions about the tables to which the answer must be empty when everybody has gone home."""
+"""Questions about the tables to which the answer must be empty when all work is done."""
 
 NAMES = ("job", "child")
 ROUNDS = 40

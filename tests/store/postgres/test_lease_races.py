@@ -1,4 +1,4 @@
-"""Leases: who is dead, who may claim, and what a restart of the database means."""
+"""Leases: which workers are dead, which may claim, and what a restart of the database means."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -61,7 +61,7 @@ async def test_a_sweep_leaves_a_worker_alone_while_it_claims(
     [worker] = await store.workers()
     emptied = execute(url, "SELECT emptied FROM holdfast.workers")
     if broken:
-        assert (worker.state, emptied) == ("dead", [(True,)])  # nobody will ever look for its task again
+        assert (worker.state, emptied) == ("dead", [(True,)])  # no sweep will ever look for its task again
         assert (await store.sweep()).recovered == ()
         return
     assert worker.state == "live"
@@ -154,7 +154,7 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 @pytest.mark.parametrize("broken", [False, True])
 async def test_no_worker_is_dead_right_after_a_restart(own_server: PostgresServer, *, broken: bool) -> None:
     """A crash of the server longer than every lease: no worker could renew, and none loses its tasks for that."""
-    url = own_server.create_database()
+    url = own_server.create_store()
     async with PostgresStore(url) as store:
         [claim] = await claimed(store, "a", lease=600)
         if broken:

@@ -34,10 +34,10 @@ def commit(task_id: str, *operations: Operation, owner: str = "worker", actor: s
 
 def taken(*commits: Commit) -> list[int]:
     """Say which Commits of a batch take the short way, however few they are."""
-    crowd = [commit(f"crowd-{number}", step()) for number in range(WORTH_A_TRANSACTION)]
-    plain = take_plain([*crowd, *commits])
+    others = [commit(f"others-{number}", step()) for number in range(WORTH_A_TRANSACTION)]
+    plain = take_plain([*others, *commits])
     assert plain is not None
-    return [position - len(crowd) for position in plain.held if position >= len(crowd)]
+    return [position - len(others) for position in plain.held if position >= len(others)]
 
 
 def test_steps_and_completions_are_plain() -> None:
@@ -116,7 +116,7 @@ async def test_each_gets_its_own_answer(store: PostgresStore) -> None:
 
 
 async def test_the_end_of_an_awaited_task_wakes_in_the_middle_of_a_batch(store: PostgresStore) -> None:
-    """It is not as plain as it looks, and what comes after it in the batch counts on it."""
+    """It is not as plain as it looks, and what comes after it in the batch depends on it."""
     parent, child, *others = await claimed(
         store, "a-parent", "b-child", *(f"t{n:02}" for n in range(WORTH_A_TRANSACTION))
     )
@@ -144,7 +144,7 @@ RULES = {
 async def test_a_parent_that_begins_to_wait_while_its_child_is_completed(
     url: str, store: PostgresStore, *, rule: str | None
 ) -> None:
-    """The end waits for the parent's commit, and only then looks for who counts on it."""
+    """The end waits for the parent's commit, and only then looks for the parents that count on it."""
     if rule is not None:
         break_rule(url, *RULES[rule])
     parent, child = await claimed(store, "a-parent", "b-child")
@@ -172,7 +172,7 @@ async def test_of_a_lone_submission_nothing_stays_where_its_id_is_taken(store: P
 
 
 async def test_two_lone_submissions_of_one_id_at_once(url: str, store: PostgresStore) -> None:
-    """The second fails where the first has not yet been seen; nothing of its key stays, and it learns who was first."""
+    """The second fails where the first is not visible yet; nothing of its key stays, and it learns which was first."""
     async with paused(url) as first:
         await first.submit([NewTask(id="a", name="job", user_input=1)])
         second = begin(store.submit([NewTask(id="a", name="job", key="k", user_input=1)]))

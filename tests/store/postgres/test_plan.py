@@ -1,7 +1,16 @@
 """Planning a batch: which Commits may be applied as one set."""
 
 from holdfast.model.commit import Commit, Expect, Held
-from holdfast.model.operations import Emit, Operation, ReopenChild, Reserve, SubmitChild, UntilChildren, UntilEvent
+from holdfast.model.operations import (
+    Emit,
+    Operation,
+    ReopenChild,
+    Reserve,
+    Rest,
+    SubmitChild,
+    UntilChildren,
+    UntilEvent,
+)
 from holdfast.model.task import NewTask
 from holdfast.model.transitions import TaskState
 from holdfast.store.postgres.plan import locks, runs
@@ -62,3 +71,10 @@ def test_a_child_that_is_begun_again_is_locked_and_the_commit_stands_alone() -> 
     again = commit("a", ReopenChild(child_id="x", revision=1, reason=""))
     assert runs([commit("b"), again, commit("c")]) == [[0], [1], [2]]
     assert locks([again]).tasks == {"a", "x"}
+
+
+def test_a_task_that_works_again_has_its_limits_locked_and_the_commit_stands_alone() -> None:
+    """It may get a permit that another Commit of the batch gives back, or the other way round."""
+    rests, works = commit("a", Rest(resting=True)), commit("b", Rest(resting=False))
+    assert runs([rests, works, commit("c")]) == [[0], [1], [2]]
+    assert locks([rests, works]).wakes == {"b"}

@@ -15,7 +15,7 @@ from holdfast.model.task import NewTask
 from holdfast.redaction import without_password
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.connections import Connections, fetch_on
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import StoreTransaction
 from holdfast.store.url import split_options
 from tests.conftest import PgBouncerFactory
 from tests.pgbouncer import PgBouncer
@@ -123,7 +123,7 @@ async def test_what_the_server_shows_of_our_connections(
     url: str, pooler: PgBouncer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def names(store: PostgresStore) -> list[str]:
-        async def look(tx: Transaction) -> tuple[str, None]:
+        async def look(tx: StoreTransaction) -> tuple[str, None]:
             [(name,)] = await tx.execute(NAME)
             return name, None
 

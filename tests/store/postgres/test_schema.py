@@ -24,6 +24,12 @@ KNOWN = migrations("holdfast.store.postgres.migrations")
 LAST = KNOWN[-1].version
 
 
+@pytest.fixture
+def url(bare_url: str) -> str:
+    """A database in which nothing is set up yet."""
+    return bare_url
+
+
 async def set_up(url: str, known: list[Migration]) -> None:
     """Give the database the schema that these migrations make."""
     async with await psycopg.AsyncConnection.connect(

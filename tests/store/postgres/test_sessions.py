@@ -42,7 +42,7 @@ async def test_a_session_has_what_the_promises_need(url: str, setting: str, name
 
 
 async def test_a_stricter_level_behind_a_pooler_is_refused(url: str, store: PostgresStore) -> None:
-    """Where the session cannot be set, the function itself says no: a wake-up would be lost for ever."""
+    """Where the session cannot be set, the function itself refuses: a wake-up would be lost for ever."""
     with psycopg.connect(url) as connection:
         connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
         with pytest.raises(psycopg.Error, match="read committed"):
@@ -59,20 +59,20 @@ async def test_a_database_that_cannot_hold_every_character_is_refused(server: Po
         execute(server.url(), "DROP DATABASE latin")
 
 
-async def test_a_role_that_owns_only_the_schema_can_set_it_up(url: str) -> None:
-    [(name,)] = execute(url, "SELECT current_database()")
-    execute(url, "CREATE ROLE landlord LOGIN", "CREATE SCHEMA holdfast AUTHORIZATION landlord")
-    execute(url, f'REVOKE ALL ON DATABASE "{name}" FROM PUBLIC', f'GRANT CONNECT ON DATABASE "{name}" TO landlord')
+async def test_a_role_that_owns_only_the_schema_can_set_it_up(bare_url: str) -> None:
+    [(name,)] = execute(bare_url, "SELECT current_database()")
+    execute(bare_url, "CREATE ROLE landlord LOGIN", "CREATE SCHEMA holdfast AUTHORIZATION landlord")
+    execute(bare_url, f'REVOKE ALL ON DATABASE "{name}" FROM PUBLIC', f'GRANT CONNECT ON DATABASE "{name}" TO landlord')
     try:
-        with psycopg.connect(url, autocommit=True) as connection:
+        with psycopg.connect(bare_url, autocommit=True) as connection:
             connection.execute("SET SESSION AUTHORIZATION landlord")
             connection.execute("CREATE TABLE holdfast.probe (a integer)")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute("CREATE SCHEMA IF NOT EXISTS holdfast")
-        async with PostgresStore(url):  # by the same rule, CREATE SCHEMA is sent only where there is none
+        async with PostgresStore(bare_url):  # by the same rule, CREATE SCHEMA is sent only where there is none
             pass
     finally:
-        execute(url, "DROP SCHEMA holdfast CASCADE", "DROP OWNED BY landlord", "DROP ROLE landlord")
+        execute(bare_url, "DROP SCHEMA holdfast CASCADE", "DROP OWNED BY landlord", "DROP ROLE landlord")
 
 
 async def test_a_timeout_of_the_administrators_is_no_refusal(url: str, store: PostgresStore) -> None:
@@ -100,7 +100,7 @@ async def until_sent_twice(url: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_anybody_may_notify_on_our_channel(url: str, store: PostgresStore) -> None:
+async def test_every_session_may_notify_on_our_channel(url: str, store: PostgresStore) -> None:
     async with store.listen() as listener:
         await heard(listener, ANYTHING)  # the connection was made
         for payload in ("5", "null", '["x", 5]', "nonsense"):
@@ -114,4 +114,4 @@ async def test_anybody_may_notify_on_our_channel(url: str, store: PostgresStore)
 async def test_an_unknown_error_of_the_database_is_still_ours(url: str, store: PostgresStore) -> None:
     execute(url, "DROP FUNCTION holdfast.drain")
     with pytest.raises(StoreError):
-        await store.drain("nobody")
+        await store.drain("unknown")

@@ -85,7 +85,7 @@ async def test_a_task_waits_for_a_server_in_trouble(
     postgres18: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The result of a payment cannot be written, for one reason after the other: the disk is full, and so on."""
-    shop = Shop(postgres18.create_database(), retry_for=0)
+    shop = Shop(postgres18.create_store(), retry_for=0)
     async with shop.hold, shop.hold.worker(lease=60), connected(shop.url) as admin:
         handle = await shop.hold.submit(shop.buy)
         await shop.paying.wait()
@@ -124,7 +124,7 @@ async def test_a_row_that_cannot_be_written_holds_up_no_other_task(
     """Its Commits are tried again alone, until a person has repaired the row; nothing fails, and nothing is undone."""
     for state in ("XX001", "XX000", "P0001"):
         caplog.clear()
-        url = postgres18.create_database()
+        url = postgres18.create_store()
         hold = Holdfast(url, retry_for=0)
         go = asyncio.Event()
 
@@ -164,7 +164,7 @@ async def test_a_damaged_row_fails_its_task_alone(
     """The pages of the large values are lost: neither the input of one task nor the journal of another can be read."""
     monkeypatch.setattr("holdfast.engine.worker.host.LOOK_FOR_STRAYS_EVERY", 1)
     with start_postgres(18) as server:
-        url = server.create_database()
+        url = server.create_store()
         hold = Holdfast(url)
 
         @hold.task
@@ -229,7 +229,7 @@ async def test_read_only_seconds_longer_than_a_lease_are_waited_out(
 
     A short one is waited out by the store, a long one by the engine.
     """
-    shop = Shop(postgres18.create_database(), retry_for=retry_for)
+    shop = Shop(postgres18.create_store(), retry_for=retry_for)
     lease = 2.0
     async with shop.hold, shop.hold.worker(lease=lease), connected(shop.url) as admin:
         handle = await shop.hold.submit(shop.buy)
@@ -254,7 +254,7 @@ async def test_read_only_seconds_longer_than_a_lease_are_waited_out(
 @pytest.mark.parametrize("retry_for", [0.0, 60.0])
 async def test_no_worker_is_declared_dead_right_after_an_outage(postgres18: PostgresServer, retry_for: float) -> None:
     """No worker could renew a lease meanwhile. Also if the sweep itself was sent while nothing could be written."""
-    url = postgres18.create_database()
+    url = postgres18.create_store()
     async with PostgresStore(url, retry_for=retry_for) as store, connected(url) as admin:
         await store.submit([NewTask(id="held", name="work")])
         await store.register(NewWorker(id="w", lease=1))

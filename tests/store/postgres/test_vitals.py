@@ -101,7 +101,7 @@ async def test_a_snapshot_in_another_database_holds_nothing_back_here(
 
 
 async def test_a_vacuum_holds_nothing_back(url: str, store: PostgresStore) -> None:
-    """Long as it may take: it has a snapshot, but needs no row of anybody's."""
+    """Long as it may take: it has a snapshot, but keeps no row alive."""
     execute(
         url, "CREATE TABLE public.large AS SELECT n, repeat('x', 500) AS filler FROM generate_series(1, 10000) AS n"
     )

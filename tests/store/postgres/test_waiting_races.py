@@ -123,7 +123,7 @@ async def test_a_child_that_ends_while_its_parent_begins_to_wait(
 async def test_a_parent_that_begins_to_wait_while_its_child_ends(
     url: str, store: PostgresStore, *, broken: bool
 ) -> None:
-    """The end waits for the parent's commit, and only then looks for who counts on it."""
+    """The end waits for the parent's commit, and only then looks for the parents that count on it."""
     if broken:
         break_rule(url, "lock_tasks", "ORDER BY t.id FOR NO KEY UPDATE", "ORDER BY t.id")
     [parent] = await claimed(store, "parent")

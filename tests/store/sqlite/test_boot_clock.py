@@ -10,6 +10,7 @@ import pytest
 from holdfast import ManualClock, NewTask, StoreUnavailable, WorkerDead
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite import SqliteStore
+from tests.ready_schema import new_file
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> SqliteStore:  # type: ignore[misc]
-    async with SqliteStore(tmp_path / "agents.db", clock=clock) as opened:
+    async with SqliteStore(new_file(tmp_path / "agents.db"), clock=clock) as opened:
         await opened.submit([NewTask(id="held", name="work")])
         await opened.register(NewWorker(id="w", lease=30))
         assert await opened.claim(Claim(worker_id="w", number=1, limit=1, names=("work",)))

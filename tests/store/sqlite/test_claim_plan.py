@@ -76,6 +76,13 @@ def test_a_claim_reads_one_row_a_line_and_one_a_task(connection: apsw.Connection
         assert any(index in line for line in searched), plan
 
 
+@pytest.mark.parametrize(("query", "values"), [("free_places", 1), ("places_of_queue", 1)])
+def test_a_look_for_places_reads_no_queue_that_has_none(connection: apsw.Connection, query: str, values: int) -> None:
+    explained = connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[query]}", (None,) * values)
+    plan = [str(row[3]) for row in explained]
+    assert all(line.startswith("SEARCH queues") for line in plan if "queues" in line), plan
+
+
 def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: apsw.Connection) -> None:
     seen: list[str] = []
 
@@ -85,9 +92,17 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
 
     counts = []
     connection.execute("BEGIN")
-    for number, names in enumerate((2, NAMES, 2_000, 2), 1):
+    limit = "INSERT INTO queues (name, pending, concurrency, working) VALUES (?, 0, 1, ?)"
+    for number, names in enumerate((2, NAMES, 2_000, 2, 2, 2, 2), 1):
         if number == 4:
             connection.execute("INSERT INTO pauses (subject, at, by) VALUES ('queue:elsewhere', 0, 'ann')")
+        if number == 5:
+            connection.execute("DELETE FROM pauses")
+            connection.execute(limit, ("elsewhere", 0))
+        if number == 6:
+            connection.execute(limit, ("queue 1", 1))
+        if number == 7:
+            connection.execute(limit, ("queue 2", 0))
         tx = WriteTransaction(connection, now=NOW + 10, boot=0, boot_id="boot")
         worker = NewWorker(id=f"worker {number}")
         lease.register(tx, worker)
@@ -105,4 +120,5 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
         connection.exec_trace = None
         counts.append(len(seen))
     connection.execute("ROLLBACK")
-    assert [count - counts[0] for count in counts] == [0, 0, 0, 1], counts  # one more where a queue is paused
+    # One more where a queue is paused, or limits its tasks at work; two for each limited queue that has a place.
+    assert [count - counts[0] for count in counts] == [0, 0, 0, 1, 1, 1, 3], counts

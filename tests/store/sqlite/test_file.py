@@ -163,10 +163,10 @@ def test_a_migration_that_fails_leaves_nothing_behind() -> None:
 async def test_many_processes_may_open_a_new_file_at_once(tmp_path: Path) -> None:
     code = "import asyncio, sys, holdfast; s = holdfast.make_store(sys.argv[1]); asyncio.run(s.open()); print('open')"
     url = f"sqlite:///{tmp_path}/agents.db"
-    crowd = [
+    processes = [
         await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, stdout=-1, stderr=-1) for _ in range(8)
     ]
-    answers = await asyncio.gather(*(process.communicate() for process in crowd))
+    answers = await asyncio.gather(*(process.communicate() for process in processes))
     assert [out for out, _ in answers] == [b"open\n"] * 8, answers
 
 
@@ -268,7 +268,7 @@ asyncio.run(main())
 
 
 def test_a_process_without_file_handles_waits_for_some(tmp_path: Path) -> None:
-    """SQLite says only that it cannot open the file, which is no matter of rights then."""
+    """SQLite says only that it cannot open the file; the rights are not the reason then."""
     subprocess.run([sys.executable, "-c", WITHOUT_HANDLES, tmp_path / "store"], check=True, timeout=60)
 
 
@@ -279,7 +279,7 @@ async def test_a_closed_store_hears_nothing_and_says_so(tmp_path: Path) -> None:
         waiting = asyncio.create_task(listener.wait())
         await asyncio.sleep(0)
         await store.close()
-        assert await asyncio.wait_for(waiting, 1)  # told, so that it asks and finds out
+        assert await asyncio.wait_for(waiting, 1)  # woken, so that it asks and finds out
     with pytest.raises(StoreClosed):
         async with store.listen():
             pass

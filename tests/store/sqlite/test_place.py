@@ -170,7 +170,7 @@ async def test_a_deleted_wal_is_saved_if_no_other_process_came(tmp_path: Path) -
 
 
 async def test_reading_says_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a process that only waits for a result would wait for ever, on a file that is nowhere."""
+    """Otherwise a process that only waits for a result would wait for ever, on a file that no longer exists."""
     monkeypatch.setattr("holdfast.store.sqlite.database.LOOK_EVERY", 0.0)
     store = await SqliteStore(tmp_path / "agents.db").open()
     await store.get("x")
@@ -214,7 +214,7 @@ def back_up(path: Path, copy: Path) -> None:
 async def test_an_online_backup_copied_over_the_file_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the WAL that followed it is in the file, and began anew: what the backup lacks is nowhere else then."""
+    """Once the WAL that followed it is in the file, and began again: what the backup lacks is nowhere else then."""
     monkeypatch.setattr("holdfast.store.sqlite.writer._CHECKPOINT_PAGES", 20)
     path = tmp_path / "agents.db"
     store = await SqliteStore(path).open()
@@ -266,7 +266,7 @@ async def test_sqlites_own_copies_are_noticed_though_the_wal_was_never_copied(tm
 
 
 async def test_a_restore_through_sqlite_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one transaction among others: the epoch goes back. Within one epoch, what this process wrote is gone."""
+    """It is one transaction among others: the epoch goes back. Within one epoch, what this process wrote is lost."""
     for lasts in (0.0, 3600.0):
         monkeypatch.setattr("holdfast.store.sqlite.place.EPOCH_LASTS", lasts)
         path = tmp_path / f"{lasts}.db"
@@ -435,7 +435,7 @@ async def test_links_lead_to_the_same_place_until_they_are_changed(tmp_path: Pat
 
 
 async def test_a_file_replaced_as_it_is_opened_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or one connection would have the old file, and the others the new one."""
+    """Otherwise one connection would have the old file, and the others the new one."""
     path = tmp_path / "agents.db"
     await write(path, "old")
     await write(tmp_path / "restored", "restored")

@@ -83,7 +83,7 @@ async def test_the_most_frequent_commits_take_it() -> None:
         general.assert_not_called()
 
 
-Stretches = Callable[[Sequence[Commit]], Iterator[tuple[Sequence[Commit], list[plain.PlainCommit]]]]
+Split = Callable[[Sequence[Commit]], Iterator[tuple[Sequence[Commit], list[plain.PlainCommit]]]]
 
 
 def _nothing_fits(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit], list[plain.PlainCommit]]]:
@@ -91,7 +91,7 @@ def _nothing_fits(commits: Sequence[Commit]) -> Iterator[tuple[Sequence[Commit],
 
 
 async def _outcome(
-    drawn: list[tuple[str, int, int, list[Operation], Move | None]], stretches: Stretches
+    drawn: list[tuple[str, int, int, list[Operation], Move | None]], split: Split
 ) -> tuple[list[Verdict], frozenset[str], dict[str, Any]]:
     clock = ManualClock()
     async with MemoryStore(clock=clock) as store, store.listen() as listener:
@@ -107,7 +107,7 @@ async def _outcome(
             batch.append(
                 Commit(task_id=task_id, guard=guard, operations=(*operations, *([move] if move else [])), actor="w")
             )
-        with patch.object(committing, "split_batch", stretches):
+        with patch.object(committing, "split_batch", split):
             verdicts = await store.commit(batch)
         return verdicts, await listener.wait(0.001), await snapshot(store, accounts=["shared"])
 

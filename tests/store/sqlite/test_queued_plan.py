@@ -20,12 +20,13 @@ NOW = 10**15
 FILL = """
     WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?1 + ?2)
     INSERT INTO tasks (id, name, agent_id, queue, priority, input_digest, search, state, ready, rank, available_at,
-                       created_at, updated_at)
+                       created_at, updated_at, held, limits, waits_for)
     SELECT format('t%06d', n), 'job ' || (n % ?4), 'a', 'queue ' || (n % ?3 / ?4), 0, '', '', 'pending', n < ?1,
-           ?5 + n - ?1 + 1, ?5 + n - ?1 + 1, 0, 0
+           ?5 + n - ?1 + 1, ?5 + n - ?1 + 1, 0, 0, n % 2 * 2,
+           iif(n % 2, CAST('["key"]' AS BLOB), NULL), iif(n % 2, 'key', NULL)
     FROM numbers
 """
-"""The delayed ones behind the others, and all of them by id in the order of the queue."""
+"""The delayed ones behind the others, all of them by id in the order of the queue. Half of them wait for a limit."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,8 @@ def test_no_part_of_a_queue_is_scanned(connection: apsw.Connection) -> None:
         "SEARCH tasks USING INDEX tasks_delayed (available_at<?)",
         "SEARCH tasks USING INDEX tasks_delayed ((available_at,id)>(?,?))",
     ]
-    assert "SEARCH tasks USING INDEX tasks_ready (queue=? AND name=? AND (rank,id)>(?,?))" in plan
+    for index in ("tasks_ready", "tasks_in_lines_of_queue"):
+        assert f"SEARCH tasks USING INDEX {index} (queue=? AND name=? AND (rank,id)>(?,?))" in plan
 
 
 def counted(connection: apsw.Connection, values: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], int]:

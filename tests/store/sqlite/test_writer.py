@@ -19,6 +19,7 @@ from holdfast.store.sqlite.commit import LARGE_BYTES
 from holdfast.store.sqlite.gate import FileGate
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 from holdfast.store.sqlite.writer import INLINE_ITEMS
+from tests.ready_schema import new_file
 
 PATIENCE = 60.0
 """Seconds before something that does not happen fails its test."""
@@ -28,7 +29,7 @@ LEASE = 30.0
 
 @pytest.fixture
 async def store(tmp_path: Path) -> SqliteStore:  # type: ignore[misc]
-    async with SqliteStore(tmp_path / "agents.db") as opened:
+    async with SqliteStore(new_file(tmp_path / "agents.db")) as opened:
         yield opened
 
 
@@ -232,7 +233,7 @@ async def test_no_worker_is_declared_dead_after_all_waited_at_the_gate(
         enter(gate)
 
     monkeypatch.setattr(FileGate, "enter", enter_late)
-    async with SqliteStore(tmp_path / "agents.db", clock=clock) as store:
+    async with SqliteStore(new_file(tmp_path / "agents.db"), clock=clock) as store:
         worker = await working(store)
         with (tmp_path / "agents.db-gate").open() as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
@@ -249,7 +250,7 @@ async def test_no_worker_is_declared_dead_after_all_waited_at_the_gate(
 
 async def test_without_a_stall_a_lapsed_lease_is_death(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with SqliteStore(tmp_path / "agents.db", clock=clock) as store:
+    async with SqliteStore(new_file(tmp_path / "agents.db"), clock=clock) as store:
         await working(store)
         clock.advance(LEASE)
         assert (await store.sweep()).recovered == ("held",)

@@ -1,4 +1,4 @@
 import pytest
 
-# The machine is no test module, but its assertions should show what they compared all the same.
+# The machine is not a test module, but its assertions should also show what they compared.
 pytest.register_assert_rewrite("tests.store.stateful.machine")

@@ -25,7 +25,7 @@ VERBS = sorted(Backend.__abstractmethods__ - NO_VERBS)
 
 
 class _OpenOrClosed(Backend):
-    """The part that is no verb. Everything is kept when it is closed, and gone when it is dropped."""
+    """The part that is not a verb. Everything is kept when it is closed, and gone when it is dropped."""
 
     def __init__(self, clock: Clock) -> None:
         self.oracle = Oracle(clock)
@@ -71,12 +71,23 @@ class _OpenOrClosed(Backend):
 def _changed_topics(before: Tables, after: Tables) -> set[str]:
     changed = [row for task_id, row in after.tasks.items() if before.tasks.get(task_id) != row]
     channels = [name for name, number in after.event_numbers.items() if before.event_numbers.get(name) != number]
+    freed = [row.task for row in changed if row.task.owner is None or row.task.resting]
+    raised = [name for name, settings in after.queues.items() if before.queues.get(name) != settings]
     return (
         {f"task:{row.task.id}" for row in changed}
+        | {f"queue:{name}" for name in [*raised, *(task.queue for task in freed if task.queue in after.queues)]}
         | {f"queue:{row.task.queue}" for row in changed if row.ready}
         | {f"channel:{channel}" for channel in channels}
         | (before.pauses.keys() - after.pauses.keys())
+        | _room(after)
     )
+
+
+def _room(after: Tables) -> set[str]:
+    """Whatever may have made room for what waits for a limit."""
+    keys = {f"limit:{key}" for key in after.keys}
+    queues = {f"queue:{row.task.queue}" for row in after.tasks.values() if row.task.limits and row.ready}
+    return keys | queues
 
 
 def _verb(name: str) -> Callable[..., Awaitable[Any]]:

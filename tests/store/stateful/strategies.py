@@ -18,6 +18,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from holdfast.model.approval import DECISIONS, Approval, ApprovalState
 from holdfast.model.canonical import digest
 from holdfast.model.effect import Effect, EffectClass, EffectState
+from holdfast.model.flow_limit import Limit, PermitRequest
 from holdfast.model.operations import (
     SAME_INPUT,
     ApplyPatch,
@@ -65,6 +66,13 @@ TASKS = ("t1", "t2", "t3", "t4", "t5", "t6")
 NAMES = ("deploy", "report")
 QUEUES = ("fast", "slow")
 KEYS = ("k1", "k2")
+LIMIT_KEYS = ("openai", "tenant:a", "tenant:b")
+PERMITS = ("p1", "p2", "p3", "p4")
+PER = timedelta(seconds=5)
+FIRST_LIMITS = (
+    Limit(name="openai", concurrency=2, rate=4, per=PER),
+    Limit(name="tenant", concurrency=1, each=True),
+)
 CHANNELS = ("news", "weather", "inbox:t1", "taken:e1")
 SHARED_ACCOUNT = "team"
 CONTENTS = (b"", b"one", b"two")
@@ -112,6 +120,12 @@ _TASK_VARIANTS: list[dict[str, Any]] = [
     {"key": "k1", "user_input": 4, "debounce_max": timedelta(seconds=10)},
     {"key": "k2", "queue": "slow", "debounce_max": timedelta(seconds=30), "agent_id": "writer"},
     {"labels": {"tenant": "acme", "kind": "nightly"}, "parent_id": "t3"},
+    {"limits": ("openai",)},
+    {"limits": ("openai",), "queue": "slow", "priority": 1},
+    {"limits": ("tenant:a",), "name": "report"},
+    {"limits": ("openai", "tenant:a")},
+    {"limits": ("openai", "tenant:b"), "parent_id": "t1"},
+    {"limits": ("tenant:a",), "key": "k1", "if_exists": IfExists.REPLACE},
 ]
 _TIME_VARIANTS: list[tuple[float | None, float | None]] = [
     (None, None),
@@ -141,8 +155,37 @@ def new_tasks(draw: DrawFn, now: datetime) -> NewTask:
     )
 
 
+@st.composite
+def new_limits(draw: DrawFn) -> Limit:
+    """The limits of all tasks and steps, with other numbers."""
+    rate, tokens = draw(st.sampled_from([None, 1, 3])), draw(st.sampled_from([None, None, 10]))
+    is_timed = rate is not None or tokens is not None
+    return Limit(
+        name=(name := draw(st.sampled_from(["openai", "tenant"]))),
+        concurrency=draw(st.sampled_from([None, 1, 2, 3])),
+        rate=rate,
+        tokens=tokens,
+        per=draw(st.sampled_from([PER, PER / 10, 10 * PER])) if is_timed else None,
+        burst=draw(st.sampled_from([0, 0, 1])) if rate is not None else 0,
+        each=name == "tenant",
+    )
+
+
+@st.composite
+def permit_requests(draw: DrawFn, worker_id: str, task_id: str) -> PermitRequest:
+    """Of few ids, so that most are asked again."""
+    return PermitRequest(
+        id=draw(st.sampled_from(PERMITS)),
+        task_id=task_id,
+        worker_id=worker_id,
+        keys=draw(st.lists(st.sampled_from(LIMIT_KEYS), min_size=1, max_size=3)),
+        tokens=draw(st.sampled_from([0, 1, 6, 100])),
+        lasts=draw(st.sampled_from([0.0, 2.5, 60.0])),
+    )
+
+
 def _plain(task: NewTask) -> NewTask:
-    """Of a child, and of a task that begins in another state, nothing says what it does to the task with its key."""
+    """A child, and a task that begins in another state, cannot say what to do with the task that has its key."""
     return replace(task, if_exists=IfExists.RETURN, debounce_max=None)
 
 

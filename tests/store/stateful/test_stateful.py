@@ -45,10 +45,12 @@ def check(seeds: Sequence[int]) -> Check:
     return run
 
 
+@pytest.mark.full(instead="tests/store/stateful/test_stateful.py")
 def test_memory(check: Check) -> None:
     check(lambda clock: MemoryStore(clock=clock))
 
 
+@pytest.mark.full(instead="tests/store/stateful/test_stateful.py")
 def test_json(check: Check, tmp_path: Path) -> None:
     numbers = itertools.count()
     check(lambda clock: JsonStore(tmp_path / f"store-{next(numbers)}", clock=clock))

@@ -2,6 +2,7 @@
 
 Modules:
 
+limits/        ``holdfast limits``: what tasks and steps may do at the same time, or in a time
 memory/        ``holdfast memory``: what is known beyond one task
 schedules/     ``holdfast schedules``: tasks that are submitted again and again
 approvals.py   ``holdfast approvals``, ``approve``, ``reject`` and ``answer``: what tasks ask people
@@ -19,8 +20,8 @@ mcp.py         ``holdfast mcp``: serve the store to one MCP client over stdin an
 mcp_config.py  What to put into the configuration of an MCP client: to start ``holdfast mcp``, or to reach ``holdfast
                serve``
 migrate.py     ``holdfast migrate``: set up a store, or bring an older one to the schema of this version
-pause.py       ``holdfast pause`` and ``holdfast unpause``: let nothing new begin of a queue, a name, a schedule or a
-               task
+pause.py       ``holdfast pause``, ``holdfast unpause``: let nothing new begin of a queue, a name, a limit, a schedule
+               or a task
 prune.py       ``holdfast prune``: delete what ended long ago
 queues.py      ``holdfast queues``: what every queue holds; ``holdfast queue``: the settings of one
 resume.py      ``holdfast resume`` and ``holdfast retry``: bring failed tasks back

@@ -1,4 +1,4 @@
-"""``holdfast pause`` and ``holdfast unpause``: let nothing new begin of a queue, a name, a schedule or a task."""
+"""``holdfast pause``, ``holdfast unpause``: let nothing new begin of a queue, a name, a limit, a schedule or a task."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ import typer
 from holdfast.cli.options import AsJson, By, DatabaseUrl
 from holdfast.cli.store_session import command, opened, user
 from holdfast.cli.terminal import print_json, print_message
-from holdfast.model.pause import SCHEDULE, kind_of
+from holdfast.model.pause import LIMIT, SCHEDULE, kind_of
 from holdfast.service.forms import pause_form
 
 Subject: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="SUBJECT",
-        help="queue:NAME, task:NAME for all tasks of that name, schedule:NAME, or the id of one task or a few "
-        "characters of it.",
+        help="queue:NAME, task:NAME for all tasks of that name, limit:NAME or limit:KEY, schedule:NAME, or the id of "
+        "one task or a few characters of it.",
         show_default=False,
     ),
 ]
 
-_EFFECTS = {None: "the task runs no further", SCHEDULE: "it submits nothing"}
+_EFFECTS = {
+    None: "the task runs no further",
+    SCHEDULE: "it submits nothing",
+    LIMIT: "no task and no step that needs it begins",
+}
 
 
 @command
@@ -34,7 +38,7 @@ async def pause(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Let nothing new begin of a queue, of the tasks of a name, or of one task.
+    """Let nothing new begin of a queue, of the tasks of a name, with a limit, or of one task.
 
     Workers claim none of it until it is unpaused. Tasks of a queue or a name that run go on; a single task that runs
     stops at its next step. Deadlines pass meanwhile, and a cancel works. A paused schedule submits nothing; the ticks

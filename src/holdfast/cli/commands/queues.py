@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -13,11 +14,12 @@ from holdfast.cli.options import AsJson, DatabaseUrl, Watch
 from holdfast.cli.render.worker_list import FLEXIBLE, QUEUE_COLUMNS, pause_line, queue_rows
 from holdfast.cli.store_session import command, opened
 from holdfast.cli.terminal import print_json, print_message, print_table, table
+from holdfast.cli.times import read_span, span
 from holdfast.model.errors import InvalidValue
 from holdfast.model.glyphs import show_text
 from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts
-from holdfast.model.queue_settings import KEEP, QueueSettings
+from holdfast.model.queue_settings import KEEP, Keep, QueueChange, QueueSettings
 from holdfast.model.task import JsonValue
 from holdfast.service.forms import listed, pause_form, queue_form, queue_settings_form
 
@@ -50,8 +52,8 @@ async def queues(*, stay: Watch = False, as_json: AsJson = False, database_url: 
             return
         print_table(QUEUE_COLUMNS, queue_rows(found, now, pauses), empty="every queue is empty", flexible=FLEXIBLE)
         for queue in settings:
-            if queue.max_pending is not None:
-                print_message(f"{show_text(queue.name)}: {queue.pending:,} of at most {queue.max_pending:,} pending")
+            if limits := limits_of(queue):
+                print_message(f"{show_text(queue.name)}: {', '.join(limits)}")
         for pause in pauses[:_SHOWN]:
             print_message(pause_line(pause, now))
         if len(pauses) > _SHOWN:
@@ -79,22 +81,71 @@ async def queue(
             show_default=False,
         ),
     ] = None,
+    concurrency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|none",
+            help="How many of its tasks may be at work at the same time, over all workers together.",
+            show_default=False,
+        ),
+    ] = None,
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATE=SPAN,...|none",
+            help="How long its tasks are kept after their end: completed=30d,failed=90d,cancelled=7d.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Change the settings of a queue, for every process and worker, or show them."""
-    limit = KEEP if max_pending is None else _number_or_none(max_pending)
+    change = QueueChange(
+        max_pending=_limit("--max-pending", max_pending),
+        concurrency=_limit("--concurrency", concurrency),
+        retention=_retention(retention),
+    )
     async with opened(database_url) as service:
-        settings = await service.set_queue(name, max_pending=limit)
+        settings = await service.set_queue(name, change)
     if as_json:
         print_json(queue_settings_form(settings))
     most = "any number" if settings.max_pending is None else f"at most {settings.max_pending:,}"
-    print_message(f"queue {show_text(name)}: {settings.pending:,} pending, of {most}")
+    others = limits_of(replace(settings, max_pending=None))
+    print_message("; ".join([f"queue {show_text(name)}: {settings.pending:,} pending, of {most}", *others]))
 
 
-def _number_or_none(text: str) -> int | None:
+def limits_of(queue: QueueSettings) -> list[str]:
+    """Return in words what the queue limits, and how much of it is used; and how long it keeps its tasks."""
+    limits = []
+    if queue.max_pending is not None:
+        limits.append(f"{queue.pending:,} of at most {queue.max_pending:,} pending")
+    if queue.concurrency is not None:
+        limits.append(f"{queue.working:,} of at most {queue.concurrency:,} at work")
+    kept = (queue.retention or {}).items()
+    limits += [f"{state} tasks are kept for {span(kept_for.total_seconds())}" for state, kept_for in kept]
+    return limits
+
+
+def _limit(option: str, text: str | None) -> int | Keep | None:
+    if text is None:
+        return KEEP
     if text == "none":
         return None
     if not text.isdecimal():
-        raise InvalidValue(f"--max-pending is {text!r}; give a whole number, or none for no limit")
+        raise InvalidValue(f"{option} is {text!r}; give a whole number, or none for no limit")
     return int(text)
+
+
+def _retention(text: str | None) -> dict[str, timedelta] | Keep | None:
+    if text is None:
+        return KEEP
+    if text == "none":
+        return None
+    kept: dict[str, timedelta] = {}
+    for part in text.split(","):
+        state, equals, kept_for = (piece.strip() for piece in part.partition("="))
+        if not equals or state in kept:
+            raise InvalidValue(f"--retention is {text!r}; write each state once: completed=30d,failed=90d; or none")
+        kept[state] = read_span(kept_for, what=f"--retention {state}", needs_unit=True)
+    return kept

@@ -14,7 +14,7 @@ import typer
 from holdfast.cli.endpoint import Watch, end, print_unreachable
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.logs import print_problems
-from holdfast.cli.options import AsJson, Labels, OtherUrl, read_labels
+from holdfast.cli.options import AsJson, Labels, LimitKeys, OtherUrl, read_labels
 from holdfast.cli.progress import show_progress
 from holdfast.cli.signals import StopSignals
 from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
@@ -52,6 +52,7 @@ async def run(
     key: Key = None,
     deadline: Deadline = None,
     label: Labels = None,
+    limit: LimitKeys = None,
     after: After = None,
     state: State = None,
     plan: Plan = None,
@@ -106,6 +107,7 @@ async def run(
                 "key": key,
                 "deadline": over_in,
                 "labels": labels,
+                "limits": limit or [],
                 "delay": HEAD_START if is_new else None,
                 **start,
             }

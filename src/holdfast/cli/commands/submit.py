@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import Handle
-from holdfast.cli.options import AsJson, Labels, OtherUrl, read_labels
+from holdfast.cli.options import AsJson, Labels, LimitKeys, OtherUrl, read_labels
 from holdfast.cli.start import ArtifactId, Fact, Plan, State, goal_of, read_start
 from holdfast.cli.store_session import command, command_line, with_store
 from holdfast.cli.tasks import (
@@ -78,6 +78,7 @@ async def submit(
         ),
     ] = None,
     label: Labels = None,
+    limit: LimitKeys = None,
     after: After = None,
     state: State = None,
     plan: Plan = None,
@@ -114,6 +115,7 @@ async def submit(
         "debounce": None if debounce is None else read_seconds(debounce, what="--debounce"),
         "debounce_max": None if debounce_max is None else read_seconds(debounce_max, what="--debounce-max"),
         "labels": read_labels(label),
+        "limits": limit or [],
         **(start := read_start(state, plan, fact, artifact)),
     }
     chosen = choose(words, args, text, database_url, goal=goal_of(start))

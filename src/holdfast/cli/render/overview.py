@@ -119,6 +119,7 @@ def _facts(seen: Overview) -> RenderableType:
         ("schedule", task.schedule or ""),
         ("key", task.key or ""),
         ("labels", ", ".join(f"{name}={value}" for name, value in sorted(task.labels.items()))),
+        ("limits", ", ".join(task.limits)),
         ("attempts", _attempts(seen)),
         ("lease", _lease(seen)),
         ("parent", short(task.parent_id) if task.parent_id else ""),

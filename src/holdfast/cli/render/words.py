@@ -99,8 +99,10 @@ def input_of(task: Task, longest: int = _LONGEST) -> str:
 
 
 def outcome_of(task: Task, longest: int = _LONGEST) -> Text:
-    """Return what came of a task, if anything has."""
+    """Return what came of a task, if anything has; of a pending one, for which limit it waits."""
     match task.state:
+        case TaskState.PENDING if task.waits_for is not None:
+            return Text(safe(f"waits for limit {task.waits_for}"), "dim")
         case TaskState.COMPLETED if task.result is not None:
             return Text(safe(value(plain(task.result), longest)))
         case TaskState.FAILED:

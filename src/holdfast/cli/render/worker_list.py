@@ -87,7 +87,8 @@ def holding(member: ListedWorker) -> str:
         most_first = sorted(member.holders.items(), key=lambda one: (-one[1], one[0]))
         parts[0] += f": {', '.join(f'{name} {count}' for name, count in most_first)}"
     if member.resting:
-        parts.append(f"{member.resting} resting")
+        waits = ", ".join(f"limit {key} {count}" for key, count in sorted(member.waits_for.items()))
+        parts.append(f"{member.resting} resting{f' ({waits})' if waits else ''}")
     return "; ".join(parts)
 
 

@@ -104,6 +104,7 @@ class AsyncHoldfast(Managing, Scheduling):
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
         budget: Budget | None = None,
+        limits: Sequence[str] = (),
         cron: str | None = None,
         every: float | timedelta | None = None,
         timezone: str = UTC_ZONE,
@@ -124,6 +125,7 @@ class AsyncHoldfast(Managing, Scheduling):
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
         budget: Budget | None = None,
+        limits: Sequence[str] = (),
         cron: str | None = None,
         every: float | timedelta | None = None,
         timezone: str = UTC_ZONE,
@@ -135,7 +137,8 @@ class AsyncHoldfast(Managing, Scheduling):
 
         Its first parameter is the context: a Context for async functions, a SyncContext for blocking ones, which run
         in threads. ``deadline`` counts from the submission. Without ``retry`` a task gets three attempts. ``budget``
-        limits what its code charges with ``ctx.charge``, and its wall time.
+        limits what its code charges with ``ctx.charge``, and its wall time. ``limits`` are keys of limits, as for
+        ``submit``; each of its tasks has them.
 
         With ``cron`` or ``every``, workers that have this task submit it by themselves, without arguments, under a
         schedule of the task's name: ``@hold.task(cron="0 7 * * mon-fri", timezone="Europe/Berlin")``. The options are
@@ -153,6 +156,7 @@ class AsyncHoldfast(Managing, Scheduling):
                 deadline=deadline,
                 agent_id=agent_id,
                 budget=budget,
+                limits=limits,
             )
             definition.schedule = declared_spec(definition, times, self._clock.now())
             return self.register(definition)
@@ -315,6 +319,7 @@ class AsyncHoldfast(Managing, Scheduling):
         delay: float | timedelta | None = None,
         at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
+        limits: Sequence[str] = (),
         if_exists: IfExists | str = IfExists.RETURN,
         debounce: float | timedelta | None = None,
         debounce_max: float | timedelta | None = None,
@@ -324,6 +329,7 @@ class AsyncHoldfast(Managing, Scheduling):
         plan: Sequence[str] | None = None,
         facts: Facts | None = None,
         artifacts: ArtifactNames | None = None,
+        connection: object = None,
         **unknown: Any,
     ) -> Handle[Any]:
         """Store a task and return its handle at once; a worker in any process runs it.
@@ -331,6 +337,9 @@ class AsyncHoldfast(Managing, Scheduling):
         The same ``key`` again with the same arguments returns the same task; with other arguments it is a KeyConflict.
         ``deadline`` is a moment, or a time from now. No worker claims the task before ``delay`` has passed, or before
         the moment ``at``.
+        ``limits`` are keys of limits that were set with ``hold.limit``, such as ``["tenant:acme"]``: the task waits in
+        its queue until each of them has a place, and has these places while it works. They add to those of its
+        definition. Raises NotFound for a limit that was never set.
         ``labels`` are names with values, by which listings find it: ``{"tenant": "acme"}``. Children have them, too.
         ``after`` is for agents: a task that has ended, whose state and conversation this one continues.
 
@@ -345,6 +354,11 @@ class AsyncHoldfast(Managing, Scheduling):
         ``state``, ``plan``, ``facts`` and ``artifacts`` are for agents, too: what the AgentState holds from the
         beginning. They count as arguments, so the same ``key`` with other ones is a KeyConflict. Constraints and budget
         of the state can only tighten the agent's own. Without a text, the goal of the state is the text.
+
+        ``connection`` is a connection of your own to the database of this store in PostgreSQL, with an open
+        transaction: a psycopg.AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession. The task is part of
+        that transaction: it exists if and only if you commit it, and workers find it within a second. For SQLite see
+        ``transaction``.
 
         Arguments are checked against the annotations of the task's function and converted as pydantic does it, here and
         only once. If an argument does not fit, InvalidValue is raised and nothing is stored. Arguments are stored
@@ -364,10 +378,12 @@ class AsyncHoldfast(Managing, Scheduling):
             delay=delay,
             at=at,
             labels=labels,
+            limits=limits,
             if_exists=if_exists,
             debounce=debounce,
             debounce_max=debounce_max,
             agent_id=agent_id,
+            connection=connection,
         )
 
     async def submit_many(
@@ -385,7 +401,7 @@ class AsyncHoldfast(Managing, Scheduling):
                 raise InvalidValue(
                     f"submit_many takes a tuple of arguments for each task, not {args!r}; write ({args!r},)"
                 )
-        known = [one for one in SubmitOptions.__annotations__ if one != "after"]
+        known = [one for one in SubmitOptions.__annotations__ if one not in {"after", "connection"}]
         unknown = {name: value for name, value in options.items() if name not in known}
         refuse_for_task("hold.submit_many", task, unknown, known)
         start = Start(**{name: options.pop(name) for name in StartOptions.__annotations__ if name in options})
@@ -440,7 +456,9 @@ class AsyncHoldfast(Managing, Scheduling):
     ) -> Any:
         """Run ``function(tx, *args)`` in a transaction of the store's database: for your own tables.
 
-        It belongs to no task and writes no journal line. For a transaction of a task, see Context.transaction.
+        ``tx.execute`` runs a statement, and ``tx.submit`` submits a task that exists if and only if the transaction is
+        committed. It belongs to no task and writes no journal line. For a transaction of a task, see
+        Context.transaction.
         """
         refuse_for_function("hold.transaction", function, unknown, ["timeout"])
         if not callable(function):

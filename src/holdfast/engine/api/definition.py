@@ -15,6 +15,7 @@ from holdfast.model.canonical import Unreadable
 from holdfast.model.checks import check_integer, check_name, check_queue
 from holdfast.model.deadline import as_seconds
 from holdfast.model.errors import CodecError, DuplicateName, HoldfastError, InvalidValue
+from holdfast.model.flow_limit import check_keys
 from holdfast.model.payload import from_json, to_json
 from holdfast.model.restore import fit
 from holdfast.model.retry import Retry
@@ -58,13 +59,15 @@ class TaskDefinition(Generic[P, R]):
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
         budget: Budget | None = None,
-        limits: Mapping[str, int] | None = None,
+        limits: Sequence[str] = (),
+        budget_limits: Mapping[str, int] | None = None,
         companions: Sequence[TaskDefinition[..., Any]] = (),
         rules: AgentRules | None = None,
     ) -> None:
         """``deadline`` is counted from the submission; ``retry`` is for the whole task (three attempts by default).
 
-        ``budget`` limits what ``ctx.charge`` counts, and the wall time; ``limits`` are those of an agent, by meter.
+        ``budget`` limits what ``ctx.charge`` counts, and the wall time; ``budget_limits`` are those of an agent, by
+        meter. ``limits`` are keys of limits of which each of its tasks needs a permit while it has a slot.
         ``companions`` are tasks that it needs, such as those of its sub-agents: they are registered with it. ``rules``
         are for agents: only a task with rules can start with a state.
         """
@@ -79,7 +82,8 @@ class TaskDefinition(Generic[P, R]):
         self.retry = Retry() if retry is None else check_retry(retry)
         self.deadline = None if deadline is None else timedelta(seconds=as_seconds(deadline, what="the deadline"))
         self.agent_id = check_name("agent id", agent_id or self.name)
-        self.limits = {**_limits_of(budget), **(limits or {})}
+        self.budget_limits = {**_limits_of(budget), **(budget_limits or {})}
+        self.limits = check_keys(limits)
         self.companions = tuple(companions)
         self.rules = rules
         has_cost = budget is not None and budget.max_cost is not None

@@ -19,8 +19,11 @@ from holdfast.model.records import Event
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import WorkerState
+from holdfast.store.transaction import refuse_inside
 
 R = TypeVar("R")
+
+_HANDLE = "the handle of a task"
 
 LOOK_EVERY = 1.0
 """Seconds between two polls of a task, in case all hints are missing."""
@@ -43,6 +46,7 @@ class Handle(Generic[R]):
 
     async def task(self) -> Task:
         """Return the task's record. Raises NotFound."""
+        refuse_inside(_HANDLE)
         task = await self._services.store.get(self.id)
         if task is None:
             raise NotFound("task", self.id)
@@ -51,6 +55,7 @@ class Handle(Generic[R]):
     async def result(self, timeout: float | timedelta | None = None) -> R:
         """Wait for the end and return the result. Raises TaskFailed, TaskCancelled, and DeadlineExceeded (a
         TimeoutError) if ``timeout`` passes first; the task then goes on."""  # noqa: D205, D209
+        refuse_inside(_HANDLE)
         seconds = None if timeout is None else as_seconds(timeout, what="the timeout")
         task = await self._until_ended(seconds)
         result: R = outcome_of(task, self._returns)
@@ -58,6 +63,7 @@ class Handle(Generic[R]):
 
     async def cancel(self, reason: str = "cancelled", *, actor: str = "user") -> TaskState:
         """Cancel the task and its children; return its state: ``cancelled``, or the state in which a worker has it."""
+        refuse_inside(_HANDLE)
         return await cancel(self._services.store, self.id, reason, by=actor)
 
     async def events(self, *, after: int = 0) -> AsyncIterator[Event]:
@@ -65,6 +71,7 @@ class Handle(Generic[R]):
 
         ``after`` is the number of the last event already seen.
         """
+        refuse_inside(_HANDLE)
         changed = asyncio.Event()
         channel, watcher = event_channel(self.id), self._services.watcher
         with watcher.watch(f"channel:{channel}", changed.set), watcher.watch(f"task:{self.id}", changed.set):

@@ -6,7 +6,7 @@ They are the methods of Holdfast that take a task. Each only calls the module th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from holdfast.engine.api.definition import Bound, Definitions
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.manage import budget as budgets
 from holdfast.engine.manage import decide, flow, revive
+from holdfast.engine.manage import limits as limiting
 from holdfast.engine.manage import message as conversing
 from holdfast.engine.manage import state as stating
 from holdfast.engine.manage.cancel import cancel
@@ -29,10 +30,11 @@ from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import InvalidValue
+from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.patch import StatePatch
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Summary
-from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
+from holdfast.model.queue_settings import KEEP, Keep, QueueChange, QueueSettings
 from holdfast.model.state_diff import Change
 from holdfast.model.task import JsonValue
 from holdfast.model.transitions import TaskState
@@ -130,7 +132,8 @@ class Managing(ABC):
         go on. A single task is given by its handle or id: if it runs, it stops at its next step and gives its slot
         back. Deadlines pass, and a cancel works. What is paused already stays as it is.
 
-        ``"schedule:<name>"`` submits nothing until it is unpaused, and the ticks that pass are not caught up.
+        ``"limit:<name>"`` or ``"limit:<key>"``: no task or step that needs it begins. ``"schedule:<name>"`` submits
+        nothing until it is unpaused, and the ticks that pass are not caught up.
         """
         subject = what if isinstance(what, str) else what.id
         return await flow.pause(self.services.store, subject, by=by, reason=reason)
@@ -146,19 +149,70 @@ class Managing(ABC):
 
     # Queues
 
-    async def queue(self, name: str, *, max_pending: int | Keep | None = KEEP) -> QueueSettings:
+    async def queue(
+        self,
+        name: str,
+        *,
+        max_pending: int | Keep | None = KEEP,
+        concurrency: int | Keep | None = KEEP,
+        retention: Mapping[str, timedelta] | Keep | None = KEEP,
+    ) -> QueueSettings:
         """Change settings of a queue, for every process and worker; return them. What is left out stays as it is.
 
         ``max_pending`` is how many of its tasks may be pending, delayed ones included; None: any number. A ``submit``
         that would go beyond that raises QueueFull and stores nothing, of ``submit_many`` not one task of the
         transaction. ``ctx.submit`` waits until there is room, without a slot. Tasks that are in the store already are
         never refused: retries, resumes, rounds. The same setting again changes nothing: code may make it at its start.
+
+        ``concurrency`` is how many of its tasks may be at work at the same time, over all workers together; None: any
+        number. A task that only waits is not at work. The others stay in the queue; ``claim_task`` of a single one and
+        ``store.acquire`` raise NoPlace. A lower limit stops no task.
+
+        ``retention`` says how long tasks are kept after their end, such as ``{"completed": timedelta(days=30)}``; the
+        other states are ``"failed"`` and ``"cancelled"``. What it does not name is kept until ``holdfast prune``; None:
+        all. Workers delete what is older, in small batches. The setting of its root counts for a whole tree of tasks.
         """
-        return await flow.set_queue(self.services.store, name, max_pending=max_pending)
+        change = QueueChange(max_pending=max_pending, concurrency=concurrency, retention=retention)
+        return await flow.set_queue(self.services.store, name, change)
 
     async def queues(self) -> list[QueueSettings]:
         """Return the settings of the queues that have any, and how full each of them is."""
         return await self.services.store.queue_settings()
+
+    # Limits
+
+    async def limit(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        tokens: int | None = None,
+        per: timedelta | None = None,
+        burst: int = 0,
+        each: bool = False,
+    ) -> Limit:
+        """Set a limit that all workers share: ``await hold.limit("openai", rate=500, per=timedelta(minutes=1))``.
+
+        ``concurrency`` is how many tasks or steps with the limit may be at work at once. ``rate`` is how many may begin
+        in any time of the length ``per``, and ``burst`` how many more than that. ``tokens`` is how many tokens the
+        calls of models that begin in such a time may use. With ``each``, the limit holds for each key apart:
+        ``hold.limit("tenant", concurrency=2, each=True)`` is for ``limits=["tenant:acme"]``.
+
+        The call sets the whole limit: what is left out is not limited. Every worker obeys within a second. A lower
+        limit ends nothing that is at work. The same again changes nothing, so code may say it at its start. Raises
+        Conflict if ``each`` is not what it was.
+        """
+        wanted = Limit(name=name, concurrency=concurrency, rate=rate, tokens=tokens, per=per, burst=burst, each=each)
+        return await limiting.set_limit(self.services.store, wanted)
+
+    async def limits(self, name: str | None = None, *, most: int = 1000) -> list[LimitUse]:
+        """Return how the limits stand: for each key what is taken, what waits, and what counts against its rates.
+
+        ``name`` is that of one limit. Keys in use come first, at most ``most``; a limit without any stands there by its
+        name.
+        """
+        return await limiting.limit_uses(self.services.store, name, most=most)
 
     # Agents
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -14,14 +15,26 @@ from holdfast.engine.runtime.services import Services
 from holdfast.model.checks import check_moment, check_queue
 from holdfast.model.deadline import as_seconds, moment_of
 from holdfast.model.errors import Conflict, InvalidValue, KeyConflict, NotFound, TaskExists
+from holdfast.model.flow_limit import check_keys
 from holdfast.model.ids import new_id
 from holdfast.model.patch import StatePatch
 from holdfast.model.payload import to_json
 from holdfast.model.task import DEFAULT_QUEUE, NO_AGENT, IfExists, NewTask, Submitted, Task
+from holdfast.store.backend import UserSubmission
 from holdfast.store.base import StateStore
 
 DEBOUNCES = 10
 """After so many times its ``debounce=`` a task begins, unless ``debounce_max=`` says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A task that is ready to be stored."""
+
+    new: NewTask
+    definition: TaskDefinition[..., Any] | None
+    start: StatePatch | None
+    """What an agent's state holds from the beginning."""
 
 
 async def submit_task(
@@ -29,14 +42,46 @@ async def submit_task(
     task: Any,  # noqa: ANN401 - a definition, with its arguments or without, or a name
     args: Sequence[Any],
     *,
+    connection: object = None,
+    **options: Any,  # noqa: ANN401
+) -> Handle[Any]:
+    """Store a task; return its handle. For options see ``prepare``. Raises KeyConflict if another task has its key."""
+    if connection is not None:
+        prepared, submission = await begin_submission(services, connection, task, args, **options)
+        [answer] = await submission.write()
+    else:
+        prepared = await prepare(services, task, args, **options)
+        answer = await services.submitter.put(prepared.new)
+    return await finish(services, prepared, answer)
+
+
+async def begin_submission(
+    services: Services,
+    connection: object,
+    task: Any,  # noqa: ANN401 - as above
+    args: Sequence[Any],
+    **options: Any,  # noqa: ANN401
+) -> tuple[Prepared, UserSubmission]:
+    """Return a task, and how it is stored in the open transaction of the caller's connection; then ``finish`` it."""
+    prepared = await prepare(services, task, args, **options)
+    if prepared.start is not None and prepared.start.add_artifacts:
+        raise InvalidValue(
+            "artifacts= and connection= exclude each other: an artifact is linked to its task in a transaction of "
+            "Holdfast's own, and the task is not there before yours is committed"
+        )
+    return prepared, await services.store.submission_on(connection, [prepared.new])
+
+
+async def prepare(
+    services: Services,
+    task: Any,  # noqa: ANN401 - as above
+    args: Sequence[Any],
+    *,
     start: Start,
     after: str | None = None,
     **options: Any,  # noqa: ANN401
-) -> Handle[Any]:
-    """Store a task; return its handle. ``after`` is the id of the task that it continues; for options see ``new_task``.
-
-    Raises KeyConflict if another task has its key.
-    """
+) -> Prepared:
+    """Return the task to store. ``after`` is the id of the task that it continues; for options see ``new_task``."""
     store, definitions = services.store, services.definitions
     args, start = as_state(definitions, task, tuple(args), start)
     given: StatePatch | None = None
@@ -46,9 +91,14 @@ async def submit_task(
     if after is not None:
         task, args = await continuing(store, definitions, task, args, after), ()
     new, definition = new_task(definitions, task, args, now=services.time.now(), **options)
-    handle = await handle_of(services, new, await services.submitter.put(new), definition)
-    if given is not None:
-        await link_artifacts(store, [handle.id], given, by=new.actor)
+    return Prepared(new, definition, given)
+
+
+async def finish(services: Services, prepared: Prepared, answer: Submitted) -> Handle[Any]:
+    """Return the handle of the task, from the store's answer to its submission. Raises KeyConflict."""
+    handle = await handle_of(services, prepared.new, answer, prepared.definition)
+    if prepared.start is not None:
+        await link_artifacts(services.store, [handle.id], prepared.start, by=prepared.new.actor)
     return handle
 
 
@@ -81,6 +131,7 @@ def new_task(
     debounce_max: float | timedelta | None = None,
     agent_id: str | None = None,
     labels: Mapping[str, str] | None = None,
+    limits: Sequence[str] = (),
     by: str = "submit",
 ) -> tuple[NewTask, TaskDefinition[..., Any] | None]:
     """Return the task to store, and its definition if this process has it.
@@ -129,6 +180,7 @@ def new_task(
         budget=limits_with_start(definition, user_input) if definition else {},
         actor=by,
         labels={} if labels is None else labels,
+        limits=check_keys([*(definition.limits if definition else ()), *check_keys(limits)]),
         if_exists=as_if_exists(if_exists),
         debounce_max=longest,
     )

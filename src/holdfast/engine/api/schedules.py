@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ from holdfast.engine.schedules import manage
 from holdfast.engine.schedules.times import Times
 from holdfast.model.schedule import UTC_ZONE, CatchUp, Overlap, Schedule
 
-OPTIONS = (*Times.__annotations__, "queue", "priority", "deadline", "agent_id", "labels")
+OPTIONS = (*Times.__annotations__, "queue", "priority", "deadline", "agent_id", "labels", "limits")
 
 
 class Scheduling(ABC):
@@ -42,6 +42,7 @@ class Scheduling(ABC):
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        limits: Sequence[str] = (),
         **unknown: Any,  # noqa: ANN401
     ) -> Schedule:
         """Submit a task again and again, until the schedule is deleted: ``cron="0 3 * * *"`` or ``every=`` a timedelta.
@@ -71,6 +72,7 @@ class Scheduling(ABC):
             priority=priority,
             agent_id=agent_id,
             labels=labels,
+            limits=limits,
         )
 
     async def schedules(self) -> list[Schedule]:

@@ -125,6 +125,7 @@ class ChildOptions(TypedDict, total=False):
     delay: float | timedelta | None
     at: datetime | None
     labels: Mapping[str, str] | None
+    limits: Sequence[str]
 
 
 class KeyOptions(TypedDict, total=False):
@@ -135,11 +136,18 @@ class KeyOptions(TypedDict, total=False):
     debounce_max: float | timedelta | None
 
 
+class TransactionOptions(ChildOptions, KeyOptions, total=False):
+    """The options of ``tx.submit``, in addition to the arguments of the task."""
+
+    agent_id: str | None
+
+
 class SubmitOptions(ChildOptions, StartOptions, KeyOptions, total=False):
     """The options of ``hold.submit``, in addition to the arguments of the task."""
 
     agent_id: str | None
     after: Handle[Any] | str | None
+    connection: object
 
 
 class SyncSubmitOptions(ChildOptions, StartOptions, KeyOptions, total=False):
@@ -147,6 +155,7 @@ class SyncSubmitOptions(ChildOptions, StartOptions, KeyOptions, total=False):
 
     agent_id: str | None
     after: SyncHandle[Any] | str | None
+    connection: object
 
 
 class StepOptions(TypedDict, total=False):
@@ -164,6 +173,7 @@ class StepOptions(TypedDict, total=False):
     arms: Callable[[Any], Sequence[Intent]] | None
     returns: Any
     repeat: bool
+    limits: Sequence[str]
 
 
 TRANSACTION_OPTIONS = ("key", "timeout", "compensate", "returns", "repeat")

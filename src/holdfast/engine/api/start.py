@@ -111,13 +111,13 @@ def limits_with_start(definition: TaskDefinition[..., Any], user_input: JsonValu
     Raises InvalidValue for a start that is not valid.
     """
     if definition.rules is None or (start := start_in(user_input)).is_empty:
-        return definition.limits
+        return definition.budget_limits
     check_patch_size(start)
     for artifact in start.add_artifacts:
         check_name("artifact id", artifact.artifact_id)
         check_integer("the bytes of an artifact", artifact.bytes, lowest=0)
     if start.budget is None:
-        return definition.limits
+        return definition.budget_limits
     if start.budget.max_cost is not None and definition.unpriced is not None:
         raise InvalidValue(f"a max_cost of {definition.name!r} would never be reached: {definition.unpriced}")
     tight = definition.rules.budget.tightened(start.budget)

@@ -16,8 +16,9 @@ held_task.py        HeldTask: a task that this process holds under a lease, as m
 journal.py          The journal of one attempt: which key a step gets, and what is recorded under it
 journal_line.py     A line of the journal, as its writer writes it: at the next position, or at the position that its
                     key already has
+limit_line.py       The line of the journal that says for which limits a resting task waits, so that people can see it
 outbox.py           Everything an attempt writes: Commits under the fence of its lease, numbered one by one
-outcome.py          How an attempt ended, and the Commit that records it
+outcome.py          How an attempt ended, whether its task is tried again, and the Commit that records it
 residence.py        The place of an attempt on its worker: with a slot while it works, without one while it only waits
 scope.py            Scopes: the place of a ``ctx`` call in the journal
 standstill.py       A paused task stands still: no step of it begins, and when none is under way any more it leaves its

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.engine.api.definition import TaskDefinition
@@ -182,6 +183,7 @@ class Attempt:
             self.over = True
             self._cancel_alarms()
             self.residence.clear()
+            self.services.permits.leave(self)
 
     async def _prepare_or_explain(self) -> Exception | None:
         """Load the task. Return the error about what is stored, if it cannot be read; no waiting mends that."""
@@ -231,7 +233,8 @@ class Attempt:
         if self.has_company:
             await self.outbox.commit(ShareWorker())
         if self.task.resting:  # adopted again under the same lease
-            await self.outbox.commit(Rest(resting=False))
+            with suppress(Unwind):  # handed back for want of a place: the caller records the stop
+                await self.residence.take_place(partial(self.outbox.commit, Rest(resting=False)))
 
     async def _log_claim(self) -> None:
         """Log the claim of a task with which workers have died. It is a take-over only if the last move was one."""
@@ -294,7 +297,7 @@ class Attempt:
         A child task is also held to the clocks of the tasks above it. A task that was not changed since its submit has
         the limits of its code, and they are not read from the store.
         """
-        if self.task.parent_id is not None or Meter.WALL_TIME_MS in self.definition.limits:
+        if self.task.parent_id is not None or Meter.WALL_TIME_MS in self.definition.budget_limits:
             return True
         if self.loaded is None:
             return False

@@ -59,6 +59,7 @@ from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import HoldfastError, InvalidValue
+from holdfast.model.flow_limit import check_keys
 from holdfast.model.labels import merged_labels
 from holdfast.model.patch import StatePatch
 from holdfast.model.retry import ErrorKind, Retry
@@ -237,6 +238,7 @@ class Context:
         arms: Callable[[Any], Sequence[Intent]] | None = None,
         returns: Any = None,
         repeat: bool = False,
+        limits: Sequence[str] = (),
         **unknown: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Do ``function(*args)`` once: ``await ctx.step("collect", collect, service)``.
@@ -259,6 +261,9 @@ class Context:
         ``compensate(result, *args)`` undoes the step if the task fails or is cancelled later. With ``approval``, a
         person has to approve these exact arguments first. ``arms`` takes the result and names ``once`` steps that
         follow at once: their intents are written in the same Commit as this result.
+
+        ``limits`` are keys of limits that were set with ``hold.limit``: each try waits until every one of them has a
+        permit, without a slot. A limit with ``concurrency`` gives the step a timeout of five minutes, if it has none.
         """
         refuse_for_function("ctx.step", function, unknown, StepOptions.__annotations__)
         if not callable(function):
@@ -276,6 +281,8 @@ class Context:
             returns,
             name=name,
         )
+        if limits:
+            call.limits = check_keys(limits)
         named = (effect, reconcile, settle, compensate, approval)
         has_terms = named != _NO_TERMS or absent_on != () or repeat
         if has_terms or type(function) is not FunctionType:
@@ -351,9 +358,10 @@ class Context:
         returned and nothing runs. An async function gets a Transaction; any other runs in a thread, with a
         SyncTransaction.
 
-        The function may be called again if nothing was written, so it must do nothing but ``tx.execute``. The
-        transaction stays open for ``timeout`` at most (seconds or timedelta). Key, name, ``returns`` and errors are as
-        for a step. It is not done again in a new round, unless ``repeat`` is True.
+        The function may be called again if nothing was written, so it must do nothing but ``tx.execute`` and
+        ``tx.submit``, which submits an independent task. The transaction stays open for ``timeout`` at most (seconds or
+        timedelta). Key, name, ``returns`` and errors are as for a step. It is not done again in a new round, unless
+        ``repeat`` is True.
 
         ``compensate(tx, result, *args)`` undoes it if the task fails or is cancelled later. That is a transaction too:
         exactly once. A Compensation runs like that of a step, without a transaction: ``function(result, *args)``.
@@ -537,12 +545,14 @@ class Context:
         delay: float | timedelta | None = None,
         at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
+        limits: Sequence[str] = (),
         **unknown: Any,
     ) -> Coroutine[Any, Any, Child[Any]]:
         """Submit a child task, once, and return a handle: ``await child.result()`` waits for it.
 
         ``key`` is the name of this submission within this task; concurrent branches each need one. The child has the
-        labels of this task; of two with the same name, that of ``labels`` counts.
+        labels of this task; of two with the same name, that of ``labels`` counts. It has none of the ``limits`` of this
+        task: only its own.
         """
         refuse_for_task("ctx.submit", task, unknown, ChildOptions.__annotations__)
         attempt = self._attempt
@@ -557,6 +567,7 @@ class Context:
             delay=delay,
             at=at,
             labels=merged_labels(attempt.task.labels, labels),
+            limits=limits,
             by=attempt.lease.worker_id,
         )
         place = self.place()

@@ -47,6 +47,9 @@ ATTEMPT, RESTED, RESUMED, SPILLED = "attempt", "rested", "resumed", "spilled"
 """Kinds of lines: an attempt failed and another one follows; when the task rested on its worker; a person resumed the
 task; the task was taken off its worker while it rested there."""
 
+LIMIT = "limit"
+"""The kind of the line that says for which limits a resting task waits."""
+
 TRANSITION = "transition"
 """The kind of a line that records a machine's change of state."""
 
@@ -332,7 +335,7 @@ class Journal:
         return any(
             step.finished_at is not None and step.finished_at > moment
             for step in self._steps.values()
-            if step.kind not in {ATTEMPT, IGNORED_STOP, RESTED, RESUMED, SPILLED}
+            if step.kind not in {ATTEMPT, IGNORED_STOP, LIMIT, RESTED, RESUMED, SPILLED}
         )
 
     def failed_attempts(self) -> list[Step]:

@@ -22,10 +22,10 @@ from holdfast.model.errors import HoldfastError, NotAStore, SchemaMismatch, Stor
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect, WriteStep
 from holdfast.model.step import Step
 from holdfast.model.task import Task
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import StoreTransaction
 
 T = TypeVar("T")
-TransactedWork: TypeAlias = Callable[[Transaction], Awaitable[tuple[T, tuple[Operation, ...]]]]
+TransactedWork: TypeAlias = Callable[[StoreTransaction], Awaitable[tuple[T, tuple[Operation, ...]]]]
 """Work done in a transaction. It returns its result, and the operations to write with it."""
 
 
@@ -321,7 +321,7 @@ class Outbox:
         sent: tuple[Operation, ...] = ()
         buffered: tuple[Operation, ...] = ()
 
-        async def whole(transaction: Transaction) -> tuple[T, Commit]:
+        async def whole(transaction: StoreTransaction) -> tuple[T, Commit]:
             nonlocal sent, buffered
             value, operations = await work(transaction)
             if self._attempt.over:

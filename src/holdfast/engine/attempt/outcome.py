@@ -1,4 +1,4 @@
-"""How an attempt ended, and the Commit that records it."""
+"""How an attempt ended, whether its task is tried again, and the Commit that records it."""
 
 from __future__ import annotations
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.steps.suspension import Suspendable, WaitingBranches
-from holdfast.engine.worker.slots import Slots
-from holdfast.model.errors import HoldfastError
+from holdfast.engine.worker.slots import PATIENCE, Slots
+from holdfast.model.errors import HoldfastError, NoPlace
 
 LEAST_REST = 5.0
 """Seconds that a task may rest before it can be taken off its worker: what it does besides waiting needs some time."""
+
+LOOK_FOR_PLACE_EVERY = 0.5
+"""Seconds between two tries to get a place in the task's queue, if no notification arrives."""
 
 
 class Resident(Suspendable, Protocol):
@@ -28,12 +33,14 @@ class Resident(Suspendable, Protocol):
 class Residence:
     """The slot of one attempt, and its waiting branches."""
 
-    __slots__ = ("_attempt", "_slots", "branches")
+    __slots__ = ("_attempt", "_returning", "branches", "slots")
 
     def __init__(self, attempt: Resident, slots: Slots[Any]) -> None:
         """Start at work, with one of the slots."""
         self._attempt = attempt
-        self._slots = slots
+        self._returning = asyncio.Lock()
+        self.slots = slots
+        """The slots of its worker."""
         self.branches: WaitingBranches | None = None
         """Where its branches wait; made for the first of them."""
 
@@ -54,19 +61,19 @@ class Residence:
     def rest(self) -> None:
         """Give the slot back: all branches wait for something from outside."""
         if not self._attempt.leaving:
-            self._slots.rest(self._attempt)
-            if self._slots.is_closing:
+            self.slots.rest(self._attempt)
+            if self.slots.is_closing:
                 self._attempt.hand_back()
 
     @property
     def is_resting(self) -> bool:
         """Whether it has given its slot back and still only waits."""
-        return self._slots.is_resting(self._attempt) and self.branches is not None and self.branches.only_waits
+        return self.slots.is_resting(self._attempt) and self.branches is not None and self.branches.only_waits
 
     @property
     def rested(self) -> float:
         """For how many seconds it has rested."""
-        return self._slots.rested(self._attempt)
+        return self.slots.rested(self._attempt)
 
     @property
     def least_rest(self) -> float:
@@ -98,21 +105,57 @@ class Residence:
 
     def leave(self) -> None:
         """Free the slot for good."""
-        self._slots.leave(self._attempt)
+        self.slots.leave(self._attempt)
 
     # Working again
 
     async def wake_up(self) -> None:
         """Get a slot again if it was given back, and record that the task works: before anything is done."""
         attempt = self._attempt
-        if self._slots.is_resting(attempt):
-            if not await self._slots.work(attempt):
+        if self.slots.is_resting(attempt):
+            if not await self.slots.work(attempt):
                 attempt.hand_back()  # another worker may have room
                 raise Unwind
             await attempt.check()
         elif self.branches is not None and self.branches.is_noted:
-            await self.branches.note_work()
+            await self.take_place(self.branches.note_work)
             await attempt.check()
+
+    async def take_place(self, note_work: Callable[[], Awaitable[object]]) -> None:
+        """Record with ``note_work`` that the task works. Where its queue, or a limit of it, has no place, wait for one.
+
+        That wait needs no slot. After PATIENCE the task goes back into its queue, and waits there.
+        """
+        attempt, services = self._attempt, self._attempt.services
+        async with self._returning:  # of several branches, one asks
+            gives_up_at = services.clock.boot() + PATIENCE
+            freed = asyncio.Event()
+            topics = (f"queue:{attempt.task.queue}", *(f"limit:{key}" for key in attempt.task.limits))
+            with ExitStack() as watching:
+                for topic in topics:
+                    watching.enter_context(services.watcher.watch(topic, freed.set))
+                while True:
+                    freed.clear()
+                    try:
+                        await note_work()
+                    except NoPlace:
+                        if services.clock.boot() < gives_up_at:
+                            await self._wait_without_slot(freed)
+                            continue
+                        attempt.hand_back()
+                        raise Unwind from None
+                    return
+
+    async def _wait_without_slot(self, freed: asyncio.Event) -> None:
+        """Wait until there may be a place, and take a slot again: both together, or neither."""
+        attempt = self._attempt
+        self.rest()
+        await attempt.services.alarms.wait(freed, LOOK_FOR_PLACE_EVERY)
+        await attempt.check(only_to_wait=True)
+        if self.slots.is_resting(attempt) and not await self.slots.work(attempt):
+            attempt.hand_back()
+            raise Unwind
+        await attempt.check(only_to_wait=True)
 
     async def begin_review(self) -> None:
         """Unwind the branches that the task's code has left waiting. The verifier needs a slot."""

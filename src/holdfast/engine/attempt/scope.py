@@ -120,18 +120,28 @@ class ScopeOwner(Protocol):
 class Scope:
     """The names in use in one scope, and the branches at work there."""
 
-    __slots__ = ("_branches", "_path", "is_once", "is_over", "owner", "parent", "step", "used")
+    __slots__ = ("_branches", "_path", "is_once", "is_over", "limits", "owner", "parent", "step", "used")
 
     def __init__(
-        self, owner: ScopeOwner, step: str = "", parent: Scope | None = None, *, is_once: bool = False
+        self,
+        owner: ScopeOwner,
+        step: str = "",
+        parent: Scope | None = None,
+        *,
+        is_once: bool = False,
+        limits: tuple[str, ...] = (),
     ) -> None:
-        """``owner`` is the attempt, ``step`` the key of the step whose try this is; empty for the task's own code."""
+        """``owner`` is the attempt, ``step`` the key of the step whose try this is; empty for the task's own code.
+
+        ``limits`` are the keys of limits that the step has a permit for.
+        """
         self.owner = owner
         self.step = step
         self.parent = parent
         self._path: str | None = None if step else ""
         self.is_once: bool = is_once or (parent is not None and parent.is_once)
         """Whether it is inside a ``once`` step, at any depth."""
+        self.limits = limits
         self.is_over = False
         self.used: dict[str, tuple[int, object]] = {}
         """How often each name was used, and by which branch."""
@@ -171,6 +181,15 @@ class Scope:
                 return True
             scope = scope.parent
         return False
+
+    def holder_of(self, limit: str) -> str | None:
+        """Return the key of the step around this place that has a permit for this limit; None: there is none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if limit in scope.limits:
+                return scope.step
+            scope = scope.parent
+        return None
 
     def is_inside(self, key: str) -> bool:
         """Return whether this is a try of the step with that key, or of a step inside it."""

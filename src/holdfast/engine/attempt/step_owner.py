@@ -13,6 +13,7 @@ from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.residence import Residence
 from holdfast.engine.attempt.scope import Scope
+from holdfast.engine.attempt.standstill import Standstill
 from holdfast.engine.attempt.steps_under_way import StepsUnderWay
 from holdfast.engine.attempt.stop_reasons import Stop
 from holdfast.engine.attempt.time_limit import TimeLimit
@@ -81,6 +82,10 @@ class StepOwner(HeldTask, Protocol):
         """Its slot, and its waiting branches."""
 
     @property
+    def standstill(self) -> Standstill:
+        """Where its branches stand still while the task is paused."""
+
+    @property
     def code_run(self) -> CodeRun:
         """The task's code."""
 
@@ -91,6 +96,9 @@ class StepOwner(HeldTask, Protocol):
     @property
     def runner(self) -> asyncio.Task[None]:
         """The asyncio task that runs it."""
+
+    def hand_back(self) -> None:
+        """Stop, and let another worker continue."""
 
     def pass_over(self, key: str, /) -> None:
         """Note that a try of a step is over."""

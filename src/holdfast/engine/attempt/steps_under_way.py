@@ -141,7 +141,7 @@ class StepsUnderWay:
             return attempt.scope
         if len(call.key) > SHORT_KEY:
             attempt.journal.digests.note(call.key)
-        return Scope(attempt, call.key, SCOPE.get(attempt.scope), is_once=is_once)
+        return Scope(attempt, call.key, SCOPE.get(attempt.scope), is_once=is_once, limits=call.limits)
 
     async def leave(self, scope: Scope) -> None:
         """End a try and stop its branches, unless the attempt is over: then nothing they do is written."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.engine.attempt.journal import RESERVED
 from holdfast.engine.attempt.step_owner import StepOwner
-from holdfast.engine.effects.once_step import DISPATCH_WITHIN, arming
+from holdfast.engine.effects.armed_intent import DISPATCH_WITHIN, arming
 from holdfast.engine.steps.call import (
     ONE_TRY,
     Call,
@@ -23,6 +23,7 @@ from holdfast.engine.steps.call import (
 from holdfast.model.deadline import as_seconds
 from holdfast.model.effect import EffectClass
 from holdfast.model.errors import InvalidValue
+from holdfast.model.flow_limit import check_keys
 from holdfast.model.operations import Operation, RequireUndo, WriteEffect
 from holdfast.model.step import StepState
 
@@ -30,7 +31,7 @@ from holdfast.model.step import StepState
 class Intent:
     """A ``once`` step that will be called next: ``ctx.step("choose", choose, arms=lambda c: [Intent("pay", pay, c)])``.
 
-    Key, function, arguments, timeout, settle and compensate have to be those of the ``ctx.step`` that follows.
+    Key, function, arguments, timeout, settle, limits and compensate have to be those of the ``ctx.step`` that follows.
     Otherwise that step writes an intent of its own.
     """
 
@@ -44,12 +45,13 @@ class Intent:
         timeout: float | timedelta | None = None,
         settle: float | timedelta | None = None,
         compensate: Callable[..., Any] | Compensation | None = None,
+        limits: Sequence[str] = (),
     ) -> None:
-        """``key`` is the key of the step: its name, or its ``key=``."""
+        """``key`` is the key of the step: its name, or its ``key=``. With ``limits`` it waits for a permit first."""
         if key.startswith(RESERVED):
             raise InvalidValue(f"step names that begin with {RESERVED!r} are Holdfast's own; {key!r} cannot be armed")
         seconds = None if timeout is None else as_seconds(timeout, what=f"the timeout of step {key!r}")
-        self.call = Call(key, function, args, ONE_TRY, seconds, None)
+        self.call = Call(key, function, args, ONE_TRY, seconds, None, limits=check_keys(limits))
         self.call.terms = terms_of(
             key,
             function,
@@ -81,6 +83,7 @@ def arm(attempt: StepOwner, calls: Iterable[Call]) -> tuple[Operation, ...]:
     for call in calls:
         if (
             attempt.task.round > 1
+            or call.limits  # it is armed once it has its permit, which it may have to wait for
             or attempt.journal.get(call.key) is not None
             or attempt.journal.earlier(call.stands_for or call.key) is not None
         ):

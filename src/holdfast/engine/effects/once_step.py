@@ -21,6 +21,7 @@ from holdfast.engine.attempt.scope import SCOPE
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind, look_at
 from holdfast.engine.effects import doubt, late_evidence
+from holdfast.engine.effects.armed_intent import DISPATCH_WITHIN, arming, span
 from holdfast.engine.effects.recorded_call import IN_DOUBT, look_up, unsettled_until
 from holdfast.engine.steps import approval
 from holdfast.engine.steps.call import (
@@ -33,11 +34,12 @@ from holdfast.engine.steps.call import (
     check_arguments,
     describe,
 )
-from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of, within
+from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, restored, tries_of, within
+from holdfast.engine.steps.permit import begin_try, close_limits
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import canonical, digest, parse
-from holdfast.model.codec import decode, encode
-from holdfast.model.effect import NOT_MADE, Effect, EffectClass, EffectState
+from holdfast.model.codec import encode
+from holdfast.model.effect import NOT_MADE, Effect, EffectState
 from holdfast.model.errors import CodecError, Conflict, EffectGivenUp, StepFailed, StoreError
 from holdfast.model.failure import Failure, raised_by_code, storable
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
@@ -45,13 +47,6 @@ from holdfast.model.payload import from_json
 from holdfast.model.proof import proves_absence
 from holdfast.model.restore import restore
 from holdfast.model.step import StepState
-
-DISPATCH_WITHIN = 1.0
-"""Seconds between the arming of an effect and the last moment at which it may be dispatched.
-
-Short, because a take-over has to wait until this time is over. If the store takes longer to answer, the effect is armed
-again, with more time.
-"""
 
 _S = EffectState
 _OVER_FOR_GOOD = frozenset({_S.ABANDONED, _S.COMPENSATED})
@@ -122,7 +117,7 @@ class OnceStep:
         if recorded is not None and (recorded.undone_at is None or self.attempt.discovery.is_under_way):
             if recorded.state is StepState.COMPLETED:
                 await self.attempt.take_turn(recorded)
-                return decode(recorded.output or b"", self.returns, name=f"step {self.call.key!r}")
+                return await restored(self.attempt, recorded.output or b"", self.returns, f"step {self.call.key!r}")
             if recorded.retry_at is not None and self._is_not_made:
                 await pause_until(self.attempt, recorded, recorded.retry_at)
         while True:
@@ -166,13 +161,18 @@ class OnceStep:
             await self._ask_person_about(why)
             return None
         approval_id = await self._obtain_approval()
-        await self.attempt.begin_work()
-        with self.attempt.under_way.busy():  # the task stays on its worker until the outcome is known
-            await self.attempt.check()  # it needs a slot again, if it rested while it waited for the approval
-            armed = await self._arm(approval_id)
-            if armed is None:
-                return None
-            made = await self._try(armed)
+        if self.call.limits:
+            await self._take_back_intent()
+        await begin_try(self.attempt, self.call)
+        try:
+            with self.attempt.under_way.busy():  # the task stays on its worker until the outcome is known
+                await self.attempt.check()  # it needs a slot again, if it rested while it waited for the approval
+                armed = await self._arm(approval_id)
+                if armed is None:
+                    return None
+                made = await self._try(armed)
+        finally:
+            self.call.end_permit()
         if not isinstance(made, Exception):
             return made
         await self._after_error(armed, made)
@@ -213,6 +213,12 @@ class OnceStep:
         return await approval.obtain(self.attempt, self.call.key, self._id, self.terms.ask, self.arguments)
 
     # Making the call
+
+    async def _take_back_intent(self) -> None:
+        """Take back an intent that the step before has armed: the call has to wait for its permit first."""
+        carried = self.attempt.intents.carried.pop(self._id, None)
+        if carried is not None and self.attempt.intents.effects.get(self._id) is carried:
+            await self._write(replace(carried, state=_S.FAILED, note="the call was not made"))
 
     async def _arm(self, approval_id: str | None) -> Effect | None:
         """Make the intent of the call durable and return it. None: the effect was changed meanwhile."""
@@ -268,14 +274,14 @@ class OnceStep:
             and self.terms.ask is None
             and carried.compensable == wanted.compensable
             and carried.thread_of == (None if self._known.is_async else self.attempt.lease.worker_id)
-            and _span(carried) >= _span(wanted)
+            and span(carried) >= span(wanted)
         )
 
     async def _try(self, armed: Effect) -> Made | Exception | None:
         """Dispatch the call and record its result, or return what it raised. None: it was not dispatched."""
         try:
             value = await self._dispatch(armed)
-            output, value = recordable(self.attempt, self.call, value, self.returns)
+            result = await recordable(self.attempt, self.call, value, self.returns)
         except NotDispatched:
             self._patience = min(self._patience * 2, self.attempt.lease.seconds)
             self.effect = replace(armed, state=_S.FAILED)
@@ -284,15 +290,15 @@ class OnceStep:
             return error
         now = self.attempt.services.time.now()
         done = replace(armed, state=_S.DONE)
-        written = self.line.written(self.attempt.task, StepState.COMPLETED, output=output, finished_at=now)
+        written = self.line.written(self.attempt.task, StepState.COMPLETED, output=result.output, finished_at=now)
         try:
-            await self.attempt.outbox.commit_surely(written, WriteEffect(done), *self.call.consequences(value))
+            await self.attempt.outbox.commit_surely(written, WriteEffect(done), *self.call.consequences(result.value))
         except (Unwind, asyncio.CancelledError):
             if self.attempt.intents.effects.get(self._id) is not done:
                 # The lease is over. The result is stored as evidence, but changes no state.
-                await late_evidence.returned(self.attempt, armed, value, self.returns)
+                await late_evidence.returned(self.attempt, armed, result.value, self.returns)
             raise
-        return Made(self.call.recorded_result(value))
+        return Made(result.returned(self.call))
 
     def arguments_to_call_with(self) -> tuple[Any, ...]:
         """Return the arguments as they were recorded, even if an earlier call changed its copy."""
@@ -304,6 +310,9 @@ class OnceStep:
         attempt.under_way.begin(self.line)
         job = asyncio.create_task(self._call(armed), name=f"holdfast-effect-{armed.effect_id}")
         job.add_done_callback(look_at)
+        if (permit := self.call.permit) is not None:
+            permit.use()
+            job.add_done_callback(lambda _: permit.unuse())
         try:
             with attempt.under_way.sending():
                 return await asyncio.shield(job)
@@ -337,7 +346,8 @@ class OnceStep:
                     return await here()
                 late = late_evidence.late(attempt, armed, self.returns)
                 self._is_over = False  # already here: a thread cannot be stopped, even before it begins
-                value = await attempt.services.threads.run(here, late=late)
+                function = here if call.permit is None else call.permit.in_thread(here)
+                value = await attempt.services.threads.run(function, late=late)
                 return await value if inspect.isawaitable(value) else value
             except Exception:
                 self._answered = True
@@ -366,6 +376,8 @@ class OnceStep:
             raise NotDispatched  # the try around it is over: the next try makes the call
         if not attempt.lease.holds:
             raise NotDispatched
+        if self.call.permit is not None and self.call.permit.is_void:
+            raise NotDispatched
         if attempt.is_late:
             raise NotDispatched
         if armed.dispatch_by is None or attempt.services.time.now() >= armed.dispatch_by:
@@ -383,6 +395,7 @@ class OnceStep:
         attempt = self.attempt
         if attempt.over or attempt.stopping is not None:
             raise Unwind  # the error of a call that was being stopped has no meaning
+        await close_limits(attempt, self.call, error)
         raised = raised_by_code(error)
         note = storable(f"{type(raised).__name__}: {raised}", 1000)
         author = getattr(attempt.definition.function, "__module__", None) or ""
@@ -420,7 +433,8 @@ class OnceStep:
         """Record a call that happened, found out by others or made in an earlier round, as this step's result."""
         attempt, step = self.attempt, self.attempt.journal.by_effect(effect.effect_id)
         if step is not None and step.output is not None:
-            output, value = step.output, decode(step.output, self.returns, name=f"step {self.call.key!r}")
+            output = step.output
+            value = await restored(attempt, output, self.returns, f"step {self.call.key!r}")
         else:
             value = await self._given_result(effect)
             output = encode(value, as_type=self.returns, name=f"step {self.call.key!r}")
@@ -476,29 +490,3 @@ class OnceStep:
         except Conflict:
             return await doubt.read_again(self.attempt, after)
         return after
-
-
-def arming(attempt: StepOwner, call: Call, identifier: str, arguments: bytes, *, patience: float) -> Effect:
-    """Return the intent of a call, to be written right before it."""
-    assert call.terms is not None  # noqa: S101 - asked for only of once steps
-    dispatch_by = attempt.services.time.now() + timedelta(seconds=patience)
-    timeout = DEFAULT_TIMEOUT if call.timeout is None else call.timeout
-    return Effect(
-        effect_id=identifier,
-        step_key=call.key,
-        effect_class=EffectClass.ONCE,
-        state=_S.ARMED,
-        round=attempt.task.round,
-        fence=attempt.task.fence,
-        arguments=arguments,
-        arguments_hash=digest(arguments),
-        dispatch_by=dispatch_by,
-        settle_at=dispatch_by + timedelta(seconds=timeout + call.terms.settle),
-        compensable=call.terms.compensate is not None,
-    )
-
-
-def _span(effect: Effect) -> timedelta:
-    assert effect.settle_at is not None  # noqa: S101 - an armed effect has both
-    assert effect.dispatch_by is not None  # noqa: S101
-    return effect.settle_at - effect.dispatch_by

@@ -12,6 +12,7 @@ checkpoints.py       CheckpointManager: snapshots of a task's AgentState, from o
 decide.py            Deciding from outside: approvals, open questions, and effects in doubt
 family.py            A task and the tasks above and below it, as far as its budget needs them
 flow.py              Steering all work from any process: what is paused, and how full a queue may be
+limits.py            Limits from any process: set them, and read how they stand
 memory.py            hold.memory: facts about entities, their sources, and how much confidence is left in them
 message.py           Messages to a task, which it reads when it is ready
 past_state.py        The past of a step: the patches that make up an agent's state right after it

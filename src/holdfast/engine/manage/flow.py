@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.engine.runtime import log
 from holdfast.engine.schedules.manage import pause_schedule, paused_schedules, unpause_schedule
 from holdfast.model.pause import SCHEDULE, Pause
-from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
+from holdfast.model.queue_settings import QueueChange, QueueSettings, check_change
 from holdfast.store.base import StateStore
 
 
@@ -29,12 +29,13 @@ async def unpause(store: StateStore, subject: str, *, by: str) -> bool:
     return was_paused
 
 
-async def set_queue(store: StateStore, name: str, *, max_pending: int | Keep | None) -> QueueSettings:
+async def set_queue(store: StateStore, name: str, change: QueueChange) -> QueueSettings:
     """Change the settings of a queue. The same again writes nothing: every process may say it when it starts."""
+    check_change(name, change)
     for settings in await store.queue_settings():
-        if settings.name == name and max_pending in {settings.max_pending, KEEP}:
+        if settings.name == name and not change.changes(settings):
             return settings
-    return await store.set_queue(name, max_pending=max_pending)
+    return await store.set_queue(name, **change.asked())
 
 
 async def pauses(store: StateStore) -> list[Pause]:

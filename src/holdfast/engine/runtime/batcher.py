@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, QueueFull, StoreClosed, StoreError
+from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, NotFound, QueueFull, StoreClosed, StoreError
 from holdfast.model.size import BATCH_BYTES
 from holdfast.redaction import make_logger
 from holdfast.store.outage import Outage, Reminder, Streak, pause_after
@@ -158,7 +158,9 @@ class Batcher(Generic[Item, Answer]):
 
     async def _look_for_the_cause(self, batch: list[tuple[Item, asyncio.Future[Answer]]], error: Exception) -> None:
         """Send the items of a batch that was rejected one by one, because one of them may be the cause."""
-        is_about_items = isinstance(error, InvalidValue | QueueFull | Conflict) or not isinstance(error, HoldfastError)
+        is_about_items = isinstance(error, InvalidValue | NotFound | QueueFull | Conflict) or not isinstance(
+            error, HoldfastError
+        )
         if len(batch) > 1 and (is_about_items or self._is_refusal(error)):
             self._tries = 1
             try:

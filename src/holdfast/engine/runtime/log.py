@@ -75,6 +75,15 @@ def queue_is_full(task: Task, full: QueueFull, *, again_at: datetime | None) -> 
     )
 
 
+def limits_not_closed(task: Task, key: str, error: Exception) -> None:
+    """A provider asked for a pause, and the other tasks do not know it."""
+    logger.warning(
+        "task %s: the provider of step %s asked for a pause, but its limits cannot be closed for others: %s",
+        *(task.id, key, _in_one_line(str(error))),
+        extra={"task_id": task.id},
+    )
+
+
 def _move(task_id: str, name: str, source: TaskState | None, target: TaskState, reason: str) -> None:
     level = logging.WARNING if target is TaskState.FAILED else logging.INFO
     if not logger.isEnabledFor(level):

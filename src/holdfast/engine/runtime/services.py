@@ -16,6 +16,7 @@ from holdfast.engine.runtime.alarms import Alarms
 from holdfast.engine.runtime.batcher import SHUTDOWN_TIMEOUT, Batcher
 from holdfast.engine.runtime.committer import Committer
 from holdfast.engine.runtime.loop_turns import Turns
+from holdfast.engine.runtime.permits import Permits
 from holdfast.engine.runtime.store_retry import short_pauses
 from holdfast.engine.runtime.store_time import StoreTime
 from holdfast.engine.runtime.threads import DaemonThreads
@@ -44,6 +45,7 @@ class Services:
     time: StoreTime = field(init=False)
     alarms: Alarms = field(init=False)
     watcher: Watcher = field(init=False)
+    permits: Permits = field(init=False)
     threads: DaemonThreads = field(init=False)
     turns: Turns = field(default_factory=Turns)
     is_gone: Callable[[str, Sequence[Worker]], bool] = field(init=False)
@@ -68,6 +70,7 @@ class Services:
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)
         self.watcher = Watcher(self.store)
+        self.permits = Permits(self.store, self.clock, self.time, self.alarms, self.watcher)
         self.threads = DaemonThreads()
         self.is_gone = self._is_gone
 
@@ -110,6 +113,7 @@ class Services:
             closing.push_async_callback(self.watcher.close)
             closing.push_async_callback(self.committer.close)
             closing.push_async_callback(self.submitter.close)
+            closing.push_async_callback(self.permits.close)
             await self._end_what_is_left()
 
     async def _end_what_is_left(self) -> None:

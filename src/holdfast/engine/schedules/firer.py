@@ -6,7 +6,7 @@ from holdfast.engine.runtime import log
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.schedules.declarations import hand_over
 from holdfast.model.due_schedule import fire
-from holdfast.model.errors import InvalidValue
+from holdfast.model.errors import InvalidValue, NotFound
 from holdfast.model.schedule import StoredSchedule
 from holdfast.model.worker import Worker
 
@@ -33,7 +33,8 @@ class Firer:
         for schedule in due:
             try:
                 changed |= await self._look_after(schedule, workers)
-            except InvalidValue as error:  # a time zone that is not here, a spec of another version: others may know it
+            except (InvalidValue, NotFound) as error:
+                # A time zone that is not here, a spec of another version: others may know it. A limit that is not set.
                 self._log_once(schedule, str(error))
             else:
                 self._troubles.pop(schedule.name, None)

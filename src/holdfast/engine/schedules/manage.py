@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.new_task import handle_of, new_task
+from holdfast.engine.manage.limits import check_limits
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.schedules.declarations import living_declarers
 from holdfast.engine.schedules.times import Times, spec_at
@@ -44,6 +45,7 @@ async def make_schedule(
         raise InvalidValue(f"deadline is {deadline}; each task needs one of its own: give a time from its submission")
     store, now = services.store, await services.store.now()
     new, definition = new_task(services.definitions, task, args, now=now, **options)
+    await check_limits(store, new.limits)
     usual = None if definition is None else definition.deadline
     spec = spec_at(
         times,
@@ -56,6 +58,7 @@ async def make_schedule(
         deadline=usual if deadline is None else timedelta(seconds=as_seconds(deadline, what="the deadline")),
         budget=new.budget,
         labels=new.labels,
+        limits=new.limits,
     )
     while True:
         stored = await store.schedule(name)
@@ -144,7 +147,7 @@ async def _change(
 ) -> StoredSchedule:
     """Change a schedule as ``decide`` says, from the row and the time; return the row then. Raises NotFound.
 
-    If another change comes in between, it is decided anew.
+    If another change comes in between, it is decided again.
     """
     while True:
         stored = await _existing(store, name)

@@ -68,7 +68,8 @@ def declared_spec(definition: TaskDefinition[..., Any], times: Times, now: datet
         priority=definition.priority,
         agent_id=definition.agent_id,
         deadline=definition.deadline,
-        budget=definition.limits,
+        budget=definition.budget_limits,
+        limits=definition.limits,
     )
 
 

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.engine.api.definition import is_async, type_hints
 from holdfast.engine.attempt.journal import NO_ARGUMENTS, stable_bytes
+from holdfast.engine.runtime.permit import Permit
 from holdfast.model.approval import Ask
 from holdfast.model.canonical import digest, write_plain
 from holdfast.model.codec import encode
@@ -191,6 +192,14 @@ class Call:
     has to refuse them."""
     is_lazy: bool = False
     """Its record may wait for the next Commit. Only for a step that may be repeated: a crash in between loses it."""
+    limits: tuple[str, ...] = ()
+    """Keys of limits: each try needs a permit for them."""
+    tokens: int = 0
+    """How many tokens a try will probably use."""
+    prepare: Callable[[], Awaitable[None]] | None = None
+    """What a try needs besides its permit, and may wait for: called before the permit is asked for."""
+    permit: Permit | None = None
+    """The permit of the current try."""
     is_fixed: bool = False
     """Whether ``args`` are kept as they were when the step began; see ``fix_arguments``."""
     _broken: Exception | None = None
@@ -198,6 +207,11 @@ class Call:
     def args_to_call_with(self) -> tuple[Any, ...]:
         """Return the arguments for one try. It gets a copy of fixed arguments, so it may change them."""
         return deepcopy(self.args) if self.is_fixed else self.args
+
+    def end_permit(self) -> None:
+        """Give the permit of its try back, if it has one: the call has ended."""
+        if self.permit is not None:
+            self.permit.end()
 
     def why_unfit(self) -> str | None:
         """Return why it cannot be called with its arguments; None if it can."""

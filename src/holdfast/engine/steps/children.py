@@ -271,7 +271,7 @@ async def _more_time(attempt: StepOwner, task: Task, child: NewTask) -> tuple[Se
     if share is None or not await _ended_for_its_parent(attempt, task):
         return ()
     definition = attempt.services.definitions.get(task.name)
-    own = None if definition is None else definition.limits.get(name)
+    own = None if definition is None else definition.budget_limits.get(name)
     accounts = await call_store(lambda: attempt.services.store.accounts(task.id))
     before = next((account.limit for account in accounts if account.meter == name), None)
     limit = await _clock_of(attempt, task) + share

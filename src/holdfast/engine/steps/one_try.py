@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
@@ -14,13 +14,16 @@ from holdfast.engine.attempt.stuck_code import UNWIND_WITHIN, Driven, SetAside
 from holdfast.engine.attempt.time_limit import in_time
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.loop_turns import BYTES_LIKE_A_LINE
-from holdfast.engine.steps.call import Call, StepLine
+from holdfast.engine.steps.call import Call, StepLine, digest_of
 from holdfast.engine.steps.waits import pause_until
-from holdfast.model.canonical import canonical, parse
-from holdfast.model.codec import round_trip
+from holdfast.model import large_values
+from holdfast.model.canonical import canonical, digest, parse
+from holdfast.model.codec import decode, round_trip
 from holdfast.model.deadline import Deadline
 from holdfast.model.errors import DeadlineExceeded, StepFailed
 from holdfast.model.failure import Failure, Try
+from holdfast.model.large_values import is_large, is_large_encoded, write_in_pieces
+from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.operations import Operation
 from holdfast.model.retry import GiveUp, RetryAt, decide, matches
 from holdfast.model.step import Step, StepState
@@ -99,12 +102,56 @@ async def within(
     raise DeadlineExceeded(message + deadline.message(attempt.services.time.now())) from None
 
 
-def recordable(attempt: StepOwner, call: Call, value: object, returns: object) -> tuple[bytes, Any]:
-    """Return a step's result as it is stored and as the code sees it. The result of an undo is dropped."""
-    output, value = round_trip(None if call.kind == "undo" else value, returns, name=f"step {call.key!r}")
+@dataclass(slots=True)
+class Recordable:
+    """A step's result, ready to be recorded."""
+
+    output: bytes
+    """As it is stored."""
+    value: Any
+    """As the code sees it."""
+    _cancelled: asyncio.CancelledError | None = None
+
+    def returned(self, call: Call) -> Any:  # noqa: ANN401
+        """Return it to the code, once it is recorded. Raise a cancellation that came while it was encoded."""
+        self.check()
+        return call.recorded_result(self.value)
+
+    def check(self) -> None:
+        """Raise a cancellation that came while it was encoded: as if it had come while the Commit was sent."""
+        if self._cancelled is not None:
+            raise self._cancelled
+
+
+async def recordable(attempt: StepOwner, call: Call, value: object, returns: object) -> Recordable:
+    """Encode a step's result; a large one takes several turns of the loop. The result of an undo is dropped."""
+    value, name = None if call.kind == "undo" else value, f"step {call.key!r}"
+    if is_large(value):
+        turns = attempt.services.turns
+        (output, value), cancelled = await turns.spread_to_end(large_values.round_trip(value, returns, name=name))
+        return Recordable(output, value, cancelled)
+    output, value = round_trip(value, returns, name=name)
     if len(output) >= BYTES_LIKE_A_LINE:
         attempt.services.turns.count_bytes(len(output))
-    return output, value
+    return Recordable(output, value)
+
+
+async def restored(attempt: StepOwner, output: bytes, returns: object, name: str) -> Any:  # noqa: ANN401
+    """Return a recorded result as the code sees it."""
+    if not is_large_encoded(output) or attempt.discovery.is_under_way:
+        return decode(output, returns, name=name)
+    with attempt.under_way.busy():  # this branch does not wait for anything outside
+        return await attempt.services.turns.spread(large_values.decode(output, returns, name=name))
+
+
+async def digest_arguments(attempt: StepOwner, args: tuple[Any, ...]) -> str:
+    """Return the digest of a step's arguments: see digest_of."""
+    if not args or not is_large(args) or attempt.discovery.is_under_way:
+        return digest_of(args)
+    with attempt.under_way.busy():
+        written = write_in_pieces(list(args), DEFAULT_LIMITS)
+        plain = await attempt.services.turns.spread(written)
+    return digest(plain) if plain is not None else ""
 
 
 async def after_failure(

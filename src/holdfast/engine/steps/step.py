@@ -26,14 +26,23 @@ from holdfast.engine.steps.call import (
     StepLine,
     arguments_of,
     describe,
-    digest_of,
     effect_id,
     fix_arguments,
 )
-from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of, within
+from holdfast.engine.steps.one_try import (
+    Recordable,
+    after_failure,
+    begin,
+    digest_arguments,
+    failure_of,
+    recordable,
+    restored,
+    tries_of,
+    within,
+)
+from holdfast.engine.steps.permit import begin_try, close_limits
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.canonical import digest
-from holdfast.model.codec import decode
 from holdfast.model.effect import Effect, EffectClass, EffectState
 from holdfast.model.errors import InvalidValue, StepFailed
 from holdfast.model.operations import ConsumeApproval, Operation, RequireUndo, WriteEffect
@@ -66,13 +75,13 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
         and (attempt.discovery.is_under_way or _is_valid(attempt, recorded))
     ):
         await attempt.take_turn(recorded)
-        return replay(attempt, call, recorded, returns)
+        return await replay(attempt, call, recorded, returns)
     tries, identify = tries_of(recorded), _effect_id_of(attempt, call, recorded)
-    line = begin(attempt, call, recorded, digest_of(call.args))
+    line = begin(attempt, call, recorded, await digest_arguments(attempt, call.args))
     await _get_ready(attempt, call, recorded, line, identify)
     go_back, branch = attempt.journal.mark(), current_task()
     while True:
-        await attempt.begin_work()
+        await begin_try(attempt, call)
         attempt.services.store.check_place()
         line.began = line.began or attempt.services.time.now()
         attempt.under_way.begin(line)
@@ -89,17 +98,18 @@ async def run_step(attempt: StepOwner, call: Call) -> Any:  # noqa: ANN401
                 _come_back(place, token)
                 if scope.end():
                     await attempt.under_way.leave(scope)
+                call.end_permit()
             await attempt.services.turns.wait()
-            output, value = recordable(attempt, call, value, returns)
+            result = await recordable(attempt, call, value, returns)
         except BaseException as error:  # noqa: BLE001 - the policy decides what it means
             failed = as_failure(error, branch)
         else:
             attempt.under_way.end(line)  # from here on the engine must not record it as running
-            await _record(attempt, call, line, output, value)
-            return call.recorded_result(value)
+            return await _record(attempt, call, line, result)
         finally:
             attempt.under_way.end(line)
         await attempt.check()  # the error of a step that was being stopped has no meaning
+        await close_limits(attempt, call, failed)
         tries = await after_failure(attempt, call, line, tries, failed)
         line.attempts, line.began = line.attempts + 1, None
 
@@ -148,13 +158,13 @@ def _is_valid(attempt: StepOwner, recorded: Step) -> bool:
     return recorded.undone_at is None and not attempt.journal.has_undone_inside(recorded)
 
 
-def replay(attempt: StepOwner, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
+async def replay(attempt: StepOwner, call: Call, recorded: Step, returns: object) -> Any:  # noqa: ANN401
     """Return the recorded result, or raise the recorded failure."""
     if recorded.state is StepState.FAILED:
         raise StepFailed(failure_of(recorded), step=call.key)
-    if recorded.digest and recorded.digest != digest_of(call.args):
+    if recorded.digest and recorded.digest != await digest_arguments(attempt, call.args):
         log.other_arguments(attempt.task, call.key)
-    return decode(recorded.output or b"", returns, name=f"step {call.key!r}")
+    return await restored(attempt, recorded.output or b"", returns, f"step {call.key!r}")
 
 
 def _effect_id_of(attempt: StepOwner, call: Call, recorded: Step | None) -> Callable[[], str]:
@@ -181,14 +191,15 @@ async def _get_ready(
     await attempt.outbox.commit(line.written(attempt.task, StepState.RUNNING, error=line.error), consume)
 
 
-async def _record(attempt: StepOwner, call: Call, line: StepLine, output: bytes, value: object) -> None:
+async def _record(attempt: StepOwner, call: Call, line: StepLine, result: Recordable) -> Any:  # noqa: ANN401
     now = attempt.services.time.now()
-    written = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
-    operations = (written, *written_with(attempt, call, line, value))
+    written = line.written(attempt.task, StepState.COMPLETED, output=result.output, finished_at=now)
+    operations = (written, *written_with(attempt, call, line, result.value))
     if call.is_lazy:
         attempt.outbox.buffer(*operations)
     else:
         await attempt.outbox.commit(*operations)
+    return result.returned(call)
 
 
 def written_with(attempt: StepOwner, call: Call, line: StepLine, value: object) -> tuple[Operation, ...]:
@@ -223,6 +234,7 @@ async def _invoke(attempt: StepOwner, call: Call, known: Function, identify: Cal
     named = {"effect_id": identify()} if known.takes_effect_id else {}
     if known.is_async:
         return await call.function(*call.args_to_call_with(), **named)
+    function = call.function if call.permit is None else call.permit.in_thread(call.function)
     args = call.args_to_call_with()
-    value = await attempt.services.threads.run(lambda: call.function(*args, **named))
+    value = await attempt.services.threads.run(lambda: function(*args, **named))
     return await value if inspect.isawaitable(value) else value

@@ -22,6 +22,7 @@ from holdfast.engine.attempt.code_run import CodeRun
 from holdfast.engine.attempt.held_task import HeldTask
 from holdfast.engine.attempt.journal import SPILLED
 from holdfast.engine.attempt.journal_line import journal_line
+from holdfast.engine.attempt.limit_line import begin_waiting, end_waiting
 from holdfast.engine.attempt.outbox import Outbox
 from holdfast.engine.attempt.scope import SCOPE, Scope
 from holdfast.engine.attempt.steps_under_way import StepsUnderWay
@@ -54,19 +55,34 @@ SPILLED_KEY = "holdfast:spilled"
 SPILLED_FOR, SPILLED_FOR_AT_MOST = 300.0, 86_400.0
 """Seconds after which a spilled task comes back. They double each time it comes back without progress."""
 
+SPILLED_FOR_LIMIT_AT_MOST = 60.0
+"""Seconds after which a spilled task that waits for a limit comes back at the latest."""
+
 
 @dataclass(slots=True, eq=False)
 class Parked:
     """One branch, and what it waits for."""
 
     waits: tuple[Wait, ...]
-    step: Step
-    """The line of the journal for this wait; written when the task is suspended."""
+    step: Step | None
+    """The line of the journal for this wait; written when the task is suspended. A wait for a limit has none."""
     branch: asyncio.Task[Any]
     woken: asyncio.Future[None]
     scope: Scope
     patience: float = LOOK_EVERY
     """Seconds until the next poll, if nothing happens before."""
+    limits: LimitWait | None = None
+    """The permit that it waits for, if that is what it waits for: then the task cannot be suspended."""
+    seconds_away: Callable[[], float] = lambda: 0.0
+    """Returns in how many seconds it is worth to ask for the permit again."""
+
+
+class LimitWait(Protocol):
+    """A request for a permit of limits."""
+
+    keys: tuple[str, ...]
+    over: asyncio.Future[None]
+    """Done when the wait is over."""
 
 
 class WallTime(Protocol):
@@ -207,6 +223,21 @@ class WaitingBranches:
                     return found
                 await self._wait(parked)
 
+    async def stay(self, limits: LimitWait, seconds_away: Callable[[], float]) -> None:
+        """Wait here for a permit. A task that is spilled meanwhile comes back in about so many ``seconds_away``."""
+        branch = asyncio.current_task()
+        assert branch is not None  # noqa: S101 - a coroutine runs in a task
+        self._branches.add(branch)
+        scope = SCOPE.get(self._attempt.scope)
+        parked = Parked((), None, branch, limits.over, scope, limits=limits, seconds_away=seconds_away)
+        self._waiting[branch] = self._parked[branch] = parked
+        self.look_soon()
+        try:
+            await limits.over
+            await self._suspended()
+        finally:
+            del self._waiting[branch], self._parked[branch]
+
     async def _wait(self, parked: Parked) -> None:
         # A timer needs no poll. But other branches may have ended meanwhile, and then the task can give its slot back.
         parked.patience = min(parked.patience * 2, LONGEST_LOOK)
@@ -253,10 +284,12 @@ class WaitingBranches:
         """Record that the task rests: then a death of its worker does not count against the task."""
         async with self._noting:
             if not self._noted and self._suspending is None and self._slot.is_resting:
-                lines = [one.step for one in self._waiting.values() if self._attempt.journal.get(one.step.key) is None]
+                lines = [one for one in self._lines(self._waiting) if self._attempt.journal.get(one.key) is None]
                 kinds = {type(wait) for one in self._waiting.values() for wait in one.waits}
                 if self._attempt.time_limit is not None and not kinds.isdisjoint({UntilDecided, UntilChildren}):
                     lines.append(begin_rest(self._attempt, self._slot.rested))
+                if limits := [key for one in self._waiting.values() if one.limits for key in one.limits.keys]:
+                    lines.append(begin_waiting(self._attempt, set(limits)))
                 await self._attempt.outbox.commit(*map(WriteStep, lines), Rest(resting=True))
                 self._noted = True
 
@@ -264,7 +297,8 @@ class WaitingBranches:
         """Record that the task no longer rests."""
         async with self._noting:
             if self._noted:
-                await self._attempt.outbox.commit(*map(WriteStep, end_rest(self._attempt)), Rest(resting=False))
+                lines = [*end_rest(self._attempt), *end_waiting(self._attempt)]
+                await self._attempt.outbox.commit(*map(WriteStep, lines), Rest(resting=False))
                 self._noted = False
 
     # Taking the task off its worker
@@ -292,6 +326,8 @@ class WaitingBranches:
         attempt = self._attempt
         if attempt.over or attempt.stopping is not None or self._suspending is not None or not self._is_worth_it():
             return
+        if any(one.limits is not None and one.woken.done() for one in self._parked.values()):
+            return  # it has its permit, and a slot: it is about to work
         if not attempt.stays and self._all_parked():
             now = frozenset(self._parked)
             if now != seen:
@@ -321,8 +357,9 @@ class WaitingBranches:
         So they keep their time, and do not start again, if this process dies meanwhile.
         """
         for parked in self._parked.values():
-            if _timers(parked) and self._attempt.journal.get(parked.step.key) is None:
-                self._attempt.outbox.buffer(WriteStep(parked.step))
+            step = parked.step
+            if step is not None and _timers(parked) and self._attempt.journal.get(step.key) is None:
+                self._attempt.outbox.buffer(WriteStep(step))
 
     def _is_worth_it(self) -> bool:
         """Whether no timer is due soon: the task waits for such a timer on its worker."""
@@ -335,6 +372,8 @@ class WaitingBranches:
     def _all_parked(self) -> bool:
         if any(parked.woken.done() for parked in self._parked.values()):
             return False  # it is about to check whether its wait is over
+        if any(parked.limits is not None for parked in self._parked.values()):
+            return False  # a wait for a limit is mostly over within seconds, and the store does not end it
         if self._attempt.under_way:
             return False  # a step runs, perhaps in a branch that no other code awaits at the moment
         self._branches = {branch for branch in self._branches if not branch.done()}
@@ -353,8 +392,8 @@ class WaitingBranches:
         """
         attempt = self._attempt
         if self._waiting and self._suspending is None and not attempt.over and attempt.stopping is None:
-            line = self._spill_line()
-            at = attempt.services.time.now() + timedelta(seconds=_seconds_away(line))
+            line, seconds = self._spill_line()
+            at = attempt.services.time.now() + timedelta(seconds=seconds)
             spilling = self._suspend(UntilTime(key=SPILLED_KEY, at=at), line=line)
             self._suspending = asyncio.create_task(spilling, name=f"holdfast-spill-{attempt.task.id}")
 
@@ -367,26 +406,35 @@ class WaitingBranches:
             return 0
         return before.attempts
 
-    def _spill_line(self) -> Step:
-        """Return the line that counts how often the task was spilled since its last progress."""
+    def _spill_line(self) -> tuple[Step, float]:
+        """Return the line that counts how often the task was spilled without progress, and when it comes back.
+
+        A task that waits for a limit comes back when its turn may come, and its spill does not count.
+        """
         attempt, now = self._attempt, self._attempt.services.time.now()
-        return journal_line(
+        ahead = [one.seconds_away() for one in self._waiting.values() if one.limits is not None]
+        times = self.useless_spills + (not ahead)
+        line = journal_line(
             attempt,
             SPILLED_KEY,
             SPILLED,
             attempt.journal.get(SPILLED_KEY),
             state=StepState.COMPLETED,
-            attempts=1 + self.useless_spills,
+            attempts=times,
             started_at=now,
         )
+        if ahead:
+            return line, min(max(min(ahead), 1.0), SPILLED_FOR_LIMIT_AT_MOST)
+        return line, min(SPILLED_FOR * 2.0 ** min(times - 1, 16), SPILLED_FOR_AT_MOST)
 
     async def _suspend(self, *more: Wait, line: Step | None = None) -> None:
         attempt = self._attempt
         waiting = self._parked if line is None else self._waiting  # some of which may just check their wait
-        lines = [one.step for one in waiting.values()] + ([] if line is None else [line])
+        lines = self._lines(waiting) + ([] if line is None else [line])
         waits = (*self._waits(waiting), *more)
         besides = () if attempt.time_limit is None else attempt.time_limit.waits(waits)
-        move = Move(to=TaskState.WAITING, reason=_describe(waits), waits=(*waits, *besides))
+        reason = _describe(waits, is_limited=any(one.limits is not None for one in waiting.values()))
+        move = Move(to=TaskState.WAITING, reason=reason, waits=(*waits, *besides))
         try:
             await attempt.outbox.commit(*attempt.unfinished(), *(WriteStep(one) for one in lines), move)
         except (HoldfastError, Unwind) as error:
@@ -408,6 +456,10 @@ class WaitingBranches:
                 for one in list(self._parked.values()):
                     _set(one.woken)
 
+    @staticmethod
+    def _lines(waiting: Mapping[asyncio.Task[Any], Parked]) -> list[Step]:
+        return [one.step for one in waiting.values() if one.step is not None]
+
     def _waits(self, waiting: Mapping[asyncio.Task[Any], Parked]) -> tuple[Wait, ...]:
         waits = [wait for one in waiting.values() for wait in one.waits]
         joins = [wait for wait in waits if isinstance(wait, UntilChildren)]
@@ -415,10 +467,6 @@ class WaitingBranches:
             children = tuple(child for wait in joins for child in wait.children)
             return (UntilChildren(key=JOIN, children=tuple(dict.fromkeys(children))),)
         return tuple(waits)
-
-
-def _seconds_away(line: Step) -> float:
-    return min(SPILLED_FOR * 2.0 ** min(line.attempts - 1, 16), SPILLED_FOR_AT_MOST)
 
 
 def _timers(parked: Parked) -> list[UntilTime]:
@@ -430,12 +478,15 @@ def _set(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
-def _describe(waits: tuple[Wait, ...]) -> str:
+def _describe(waits: tuple[Wait, ...], *, is_limited: bool) -> str:
     kinds = {
         "UntilTime": "a timer",
         "UntilEvent": "an event",
         "UntilChildren": "children",
         "UntilDecided": "a decision",
     }
-    names = sorted({kinds.get(type(wait).__name__, "something outside") for wait in waits})
+    # The timer of a spill is there because of the limit.
+    shown = [wait for wait in waits if not (is_limited and wait.key == SPILLED_KEY)]
+    names = sorted({kinds.get(type(wait).__name__, "something outside") for wait in shown})
+    names += ["a limit"] * is_limited
     return f"waits for {' and '.join(names)}"

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.engine.api.sync.bridge import Crossing
 from holdfast.engine.attempt.exits import as_failure
 from holdfast.engine.attempt.step_owner import StepOwner
 from holdfast.engine.attempt.stop_reasons import Unwind
@@ -26,38 +25,23 @@ from holdfast.engine.steps.call import (
     Terms,
     as_compensation,
     describe,
-    digest_of,
     effect_id,
     fix_arguments,
 )
-from holdfast.engine.steps.one_try import after_failure, begin, failure_of, recordable, tries_of
+from holdfast.engine.steps.one_try import after_failure, begin, digest_arguments, failure_of, recordable, tries_of
+from holdfast.engine.steps.open_transaction import SyncTransaction, Transaction
 from holdfast.engine.steps.step import replay, written_with
 from holdfast.engine.steps.waits import pause_until
 from holdfast.model.errors import InvalidValue, JournalMismatch, ReadOnlyStore, StepFailed, StoreBusy, StoreUnavailable
 from holdfast.model.failure import Exited, Try
 from holdfast.model.operations import Operation
 from holdfast.model.step import OVER, Step, StepState
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import StoreTransaction
 
 TIMEOUT = 10.0
 """Seconds for which a transaction may stay open by default."""
 
 _KIND = "transaction"
-
-
-class SyncTransaction:
-    """An open transaction, as a blocking function sees it."""
-
-    __slots__ = ("_crossing", "_transaction")
-
-    def __init__(self, transaction: Transaction, loop: asyncio.AbstractEventLoop) -> None:
-        """Made by the engine, on the loop's thread."""
-        self._transaction = transaction
-        self._crossing = Crossing(loop, "tx")
-
-    def execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
-        """See Transaction."""
-        return self._crossing.wait(self._transaction.execute(sql, *parameters))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +87,8 @@ async def run_transaction(attempt: StepOwner, call: Call, *, repeat: bool) -> An
         if recorded.state is StepState.FAILED:
             await attempt.discovery.let_branches_pass()
         await attempt.take_turn(recorded)
-        return replay(attempt, call, recorded, _type_of(call))
-    line, tries = begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded)
+        return await replay(attempt, call, recorded, _type_of(call))
+    line, tries = begin(attempt, call, recorded, await digest_arguments(attempt, call.args)), tries_of(recorded)
     earlier = None if repeat or recorded is not None else _earlier(attempt, call, line.digest)
     if earlier is not None:
         return await _adopt(attempt, call, line, earlier)
@@ -122,7 +106,12 @@ async def run_undo(attempt: StepOwner, call: Call) -> None:
     if recorded is None or recorded.state is not StepState.COMPLETED:
         if recorded is not None and recorded.retry_at is not None:
             await pause_until(attempt, recorded, recorded.retry_at)
-        await _do(attempt, call, begin(attempt, call, recorded, digest_of(call.args)), tries_of(recorded))
+        await _do(
+            attempt,
+            call,
+            begin(attempt, call, recorded, await digest_arguments(attempt, call.args)),
+            tries_of(recorded),
+        )
 
 
 async def _do(attempt: StepOwner, call: Call, line: StepLine, tries: tuple[Try, ...]) -> Any:  # noqa: ANN401
@@ -160,7 +149,7 @@ async def _adopt(attempt: StepOwner, call: Call, line: StepLine, earlier: Step) 
             "than the code now passes. Give the new one another name, or pass repeat=True to do it in each round"
         )
         raise attempt.fatal
-    value = replay(attempt, call, earlier, _type_of(call))
+    value = await replay(attempt, call, earlier, _type_of(call))
     line.effect_id, now = earlier.effect_id, attempt.services.time.now()
     await attempt.outbox.commit(line.written(attempt.task, StepState.COMPLETED, output=earlier.output, finished_at=now))
     return value
@@ -170,14 +159,17 @@ async def _try(attempt: StepOwner, call: Call, line: StepLine, timeout: float) -
     """Do the transaction. Raises only errors of the store after which it can be done again."""
     began = attempt.services.time.now()
 
-    async def work(transaction: Transaction) -> tuple[Any, tuple[Operation, ...]]:
+    async def work(opened: StoreTransaction) -> tuple[Any, tuple[Operation, ...]]:
+        by = attempt.lease.worker_id
+        transaction = Transaction(attempt.services, opened, labels=attempt.task.labels, by=by)
         value = await call_in(attempt.services, transaction, call.function, call.args_to_call_with())
-        output, value = recordable(attempt, call, value, _type_of(call))
+        result = await recordable(attempt, call, value, _type_of(call))
+        result.check()  # then nothing of the transaction is written
         attempt.under_way.end(line)
         line.began = began
         now = attempt.services.time.now()
-        written = line.written(attempt.task, StepState.COMPLETED, output=output, finished_at=now)
-        return value, (written, *written_with(attempt, call, line, value))
+        written = line.written(attempt.task, StepState.COMPLETED, output=result.output, finished_at=now)
+        return result.value, (written, *written_with(attempt, call, line, result.value))
 
     # Without a start time the engine does not record it as running. That record would wait for the transaction, and
     # then overwrite its line.
@@ -197,8 +189,8 @@ async def _try(attempt: StepOwner, call: Call, line: StepLine, timeout: float) -
 async def transact(services: Services, function: Callable[..., Any], args: tuple[Any, ...], *, timeout: float) -> Any:  # noqa: ANN401
     """Do a transaction outside of any task."""
 
-    async def work(transaction: Transaction) -> tuple[Any, None]:
-        return await call_in(services, transaction, function, args), None
+    async def work(opened: StoreTransaction) -> tuple[Any, None]:
+        return await call_in(services, Transaction(services, opened, labels={}), function, args), None
 
     try:
         value, _ = await services.store.transact(work, timeout=timeout)

@@ -1,4 +1,7 @@
-"""Waits that survive a restart of the process: timers and events. Each is a line of the journal once it is over."""
+"""Waits that survive a restart of the process: timers and events. Each is a line of the journal once it is over.
+
+A branch waits here. Once the whole task is suspended, the sweep of the store wakes it when the time has come.
+"""
 
 from __future__ import annotations
 

@@ -8,5 +8,5 @@ liveness.py  Proof that a process has ended
 run_one.py   Running a single task in this process, as a worker runs the tasks of a queue
 slots.py     The slots of a worker: an attempt has a slot while it works
 strays.py    Strays: tasks that a worker holds in the store, but does not run
-worker.py    Worker: pulls tasks from queues and keeps its slots filled
+worker.py    Worker: claims tasks for its free slots, sweeps what time makes due, and fires schedules
 """

@@ -96,10 +96,11 @@ class Host:
         self._beat_now = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._strays = Strays(services.store)
-        self.logged_pauses: set[str] = set()
-        """The pauses about which it was logged that this process waits for their end."""
+        self.logged_waits: set[str] = set()
+        """The pauses and limits about which it was logged that this process waits because of them."""
         self._on_return = on_return
-        self.slots: Slots[Attempt] = Slots(slots, services.alarms, on_free)
+        self._on_free = on_free
+        self.slots: Slots[Attempt] = Slots(slots, services.alarms, self._slot_freed)
         self._residents = residents
         self._keeps = keeps
         self.lone: Attempt | None = None
@@ -178,6 +179,10 @@ class Host:
         operations = (end,) if attempt.undoing is not None else (line, end)
         # Behind the Commits that the attempt has sent: what they say must not be lost.
         await write_last(self.services.committer.put, task.id, attempt.lease.worker_id, task.fence, operations)
+
+    def _slot_freed(self) -> None:
+        self.services.permits.slot_freed(self.slots)
+        self._on_free()
 
     # The heartbeat
 

@@ -16,7 +16,7 @@ from holdfast.engine.runtime import log
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.steps.children import stop_orphans
 from holdfast.engine.worker.host import Host
-from holdfast.model.errors import Conflict, InvalidValue, NotFound, TaskFailed, WorkerDead
+from holdfast.model.errors import Conflict, InvalidValue, NoPlace, NotFound, TaskFailed, WorkerDead
 from holdfast.model.pause import pause_of
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
@@ -90,20 +90,26 @@ async def _lease(host: Host, task: Task) -> Claimed | None:
         return None
     try:
         return await host.services.store.acquire(task.id, host.lease.worker_id)
-    except Conflict as refused:  # another worker has claimed it meanwhile, it has ended, or it is paused
-        await _warn_if_paused(host, task, refused)
+    except Conflict as refused:  # another worker has claimed it, it has ended, it is paused, or its queue has no place
+        await _warn_if_it_waits(host, task, refused)
         return None
     except WorkerDead as error:
         await host.register_again(error.worker_id)
         return None
 
 
-async def _warn_if_paused(host: Host, task: Task, refused: Conflict) -> None:
-    """Log once that the task waits to be unpaused: otherwise this process would wait without a reason to be seen."""
-    pauses = await host.services.store.pauses()
-    paused = pause_of(pauses, task_id=task.id, name=task.name, queue=task.queue)
-    if paused is not None and paused.subject not in host.logged_pauses:
-        host.logged_pauses.add(paused.subject)
+async def _warn_if_it_waits(host: Host, task: Task, refused: Conflict) -> None:
+    """Log once that a pause or a limit keeps the task back: otherwise this process would wait for no visible reason."""
+    if isinstance(refused, NoPlace):
+        cause = f"no place in queue {refused.queue}"
+    else:
+        pauses = await host.services.store.pauses()
+        paused = pause_of(pauses, task_id=task.id, name=task.name, queue=task.queue)
+        if paused is None:
+            return
+        cause = paused.subject
+    if cause not in host.logged_waits:
+        host.logged_waits.add(cause)
         log.logger.warning("%s; until then this process waits", refused, extra={"task_id": task.id})
 
 

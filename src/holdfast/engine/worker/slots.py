@@ -67,6 +67,22 @@ class Slots(Generic[A]):
             self._reserved -= count
             self._hand_out()
 
+    @property
+    def free(self) -> int | None:
+        """How many slots nothing has or wants; None: any number."""
+        return None if self.total is None else self.total - self.busy
+
+    def keep(self, count: int) -> None:
+        """Keep so many slots free for attempts that rest, while the store is asked for their permits."""
+        self._reserved += count
+
+    def let_go(self, count: int) -> None:
+        """Leave kept slots to others, or to the attempts that ``wake`` has given them to."""
+        self._reserved -= count
+        self._hand_out()
+        if self.total is None or self.busy < self.total:
+            self._on_free()
+
     def take(self, attempt: A) -> None:
         """Give a slot to an attempt that starts."""
         self._working.add(attempt)
@@ -113,7 +129,7 @@ class Slots(Generic[A]):
         Several branches of the attempt may ask. They wait for one slot together, and get it together.
         """
         if self.total is None or self.busy < self.total:
-            self._wake(attempt)
+            self.wake(attempt)
             return True
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wanted.setdefault(attempt, set()).add(granted)
@@ -125,7 +141,8 @@ class Slots(Generic[A]):
             self._give_up(attempt, granted)
         return attempt in self._working
 
-    def _wake(self, attempt: A) -> None:
+    def wake(self, attempt: A) -> None:
+        """Give a slot to an attempt that rests."""
         self._resting.pop(attempt, None)
         self._working.add(attempt)
         _answer(self._wanted.pop(attempt, ()))
@@ -145,7 +162,7 @@ class Slots(Generic[A]):
 
     def _hand_out(self) -> None:
         while self._wanted and (self.total is None or len(self._working) + self._reserved < self.total):
-            self._wake(next(iter(self._wanted)))
+            self.wake(next(iter(self._wanted)))
 
     def clear(self) -> None:
         """Remove all attempts: their worker has lost them."""

@@ -1,6 +1,6 @@
-"""Worker: pulls tasks from queues and keeps its slots filled.
+"""Worker: claims tasks for its free slots, sweeps what time makes due, and fires schedules.
 
-Each worker also sweeps. So tasks of dead workers, due timers and passed deadlines need no extra process. A hint makes a
+Each worker sweeps. So tasks of dead workers, due timers and passed deadlines need no extra process. A hint makes a
 worker look at once. Without a hint, it polls.
 """
 

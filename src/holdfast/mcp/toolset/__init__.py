@@ -6,7 +6,8 @@ setting.
 
 Modules:
 
-handover.py      Taking a task over, working on it under a lease, and handing it back; engine/outside writes it
+handover.py      Taking a task over, working on it under a lease, and handing it back; engine/outside/lease_holder.py
+                 writes it
 inspection.py    Looking at tasks
 memory.py        Memory beyond any task
 shared_state.py  Changing what is known about a task

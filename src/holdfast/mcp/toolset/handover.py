@@ -1,4 +1,4 @@
-"""Taking a task over, working on it under a lease, and handing it back; engine/outside writes it."""
+"""Taking a task over, working on it under a lease, and handing it back; engine/outside/lease_holder.py writes it."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.model.approval import Approval
 from holdfast.model.doubt import Doubt
 from holdfast.model.errors import HoldfastError
+from holdfast.model.flow_limit import LimitUse
 from holdfast.model.pause import Pause
 from holdfast.model.queries import QueueCounts, Vitals
 from holdfast.model.queue_settings import QueueSettings
@@ -58,6 +59,8 @@ class Inside:
     queues: Sequence[QueueCounts] = ()
     pauses: Sequence[Pause] = ()
     queue_settings: Sequence[QueueSettings] = ()
+    limits: Sequence[LimitUse] = ()
+    """How the keys of limits stand."""
     pending: Sequence[Task] = ()
     """The oldest of them."""
     running: Sequence[Task] = ()

@@ -159,6 +159,7 @@ async def _look_inside(url: str, options: Mapping[str, Any], *, thorough: bool) 
             queues=queues,
             pauses=await store.pauses(),
             queue_settings=await store.queue_settings(),
+            limits=await hold.limits(),
             pending=pending.items,
             running=running.items,
             poisoned=sum(_is_poison(task.error) for task in broken.items),

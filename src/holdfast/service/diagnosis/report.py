@@ -28,6 +28,7 @@ _OF_THE_WORK: Final[Sequence[Callable[[Inside], Iterator[Finding]]]] = (
     workers.check_queues,
     workers.check_pauses,
     workers.check_full_queues,
+    workers.check_limits,
     workers.check_owners,
     workers.check_suspects,
     workers.check_failed,

@@ -11,6 +11,7 @@ from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
 from holdfast.service.diagnosis.evidence import A_DAY, Inside, is_agent
 from holdfast.service.diagnosis.finding import APPLICATION, Finding, Level
 from holdfast.service.identify import short
+from holdfast.service.limits import about_use
 
 
 def check_workers(seen: Inside) -> Iterator[Finding]:
@@ -124,6 +125,25 @@ def check_full_queues(seen: Inside) -> Iterator[Finding]:
             + ", ".join(f"{queue.name} ({queue.pending:,} of {queue.max_pending:,})" for queue in full),
             f"start more workers, or raise the limit: holdfast queue {full[0].name} --max-pending NUMBER",
         )
+
+
+def check_limits(seen: Inside) -> Iterator[Finding]:
+    """Name the keys of limits that work waits for, and why each of them has no place."""
+    waiting = sorted((use for use in seen.limits if use.waiting), key=lambda use: -use.waiting)
+    if not waiting:
+        return
+    most = 3
+    shown = []
+    for use in waiting[:most]:
+        why, _ = about_use(use.key, use, seen.pauses, seen.now)
+        shown.append(f"{use.key} ({use.waiting:,} wait{f'; {why}' if why else ''})")
+    more = f" and {len(waiting) - most:,} more" if len(waiting) > most else ""
+    yield Finding(
+        "limits",
+        Level.NOTE,
+        f"tasks or steps wait for limits: {', '.join(shown)}{more}",
+        f"see all of them: holdfast limits; to allow more: holdfast limits set {waiting[0].limit.name} ...",
+    )
 
 
 def check_owners(seen: Inside) -> Iterator[Finding]:

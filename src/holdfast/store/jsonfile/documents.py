@@ -30,6 +30,9 @@ FOLDERS = {
     "accounts": ("accounts",),
     "pauses": ("pauses",),
     "queues": ("queues",),
+    "limits": ("limits",),
+    "limit_keys": ("limit_keys", "limit_uses"),
+    "permits": ("permits",),
     "workers": ("workers",),
     "channels": ("channels", "events"),
     "memory": ("facts", "subjects"),
@@ -41,7 +44,7 @@ FOLDERS = {
 FOLDER_OF = {table: folder for folder, tables in FOLDERS.items() for table in tables}
 
 _HAS_KEY_FORMS = 3
-_TIME = re.compile(r"(^|_)at$|^deadline$")
+_TIME = re.compile(r"(^|_)(at|until)$|^deadline$")
 _PLAIN_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,80}$")
 
 

@@ -139,7 +139,7 @@ class JsonBackend(MemoryBackend):
     def _note(self, change: apsw.PreUpdate) -> None:
         """Remember the document a changed row belongs to; its id is the row's first column."""
         folder = FOLDER_OF.get(change.table_name)
-        if folder is None:  # a full-text index, which is made anew of what it is about
+        if folder is None:  # a full-text index, which is rebuilt from its table
             return
         for row in (change.old, change.new):
             if row is not None:

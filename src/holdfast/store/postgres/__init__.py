@@ -1,8 +1,8 @@
 """The store for many machines: PostgreSQL, through psycopg 3.
 
 The rules live in the database, in PL/pgSQL functions (migrations/0003 and later). A later file may replace a function
-of an earlier one: ``claim`` is in 0015_kinship.sql, and ``claimable`` in 0017_many_lines.sql. One call is one statement
-and one transaction. It takes its locks in one burst and holds none while a client thinks. It works behind a pooler in
+of an earlier one: migrations/__init__.py says where each function is as it is now. One call is one statement and one
+transaction. It takes its locks in one burst and holds none while a client thinks. It works behind a pooler in
 transaction mode. Every statement inside it sees what was committed before it began. From that follows the rule that
 all of them keep: **lock first, read in a later statement.** The order of locks is in 0004_locking.sql.
 
@@ -20,12 +20,14 @@ flow.py              What is paused, and the settings of queues
 journals.py          load: a task with everything a replay needs, in one statement or in pages; and the journal line by
                      line
 lease.py             Workers and leases: who may claim, what they get, and what they give back
+limits.py            Limits: their settings, how their keys stand, and the lines of the tasks that wait for them
 listings.py          Listings whose WHERE clause depends on the question: tasks, effects, approvals, facts
 memory.py            Memory: the facts, and changing a subject as it was seen
 migration.py         Setting up the schema, and refusing to work on one that this version does not speak
 notices.py           Hints between processes: LISTEN on a connection of its own, NOTIFY after the fact and for many
                      changes at once
 parameters.py        Arrays as parameters, in PostgreSQL's binary form
+permits.py           Permits of steps: taken before a call, given back after it, and freed when their worker died
 plain.py             The Commits of every day: a worker's, that write steps or complete the task and do nothing else
 plan.py              Planning a batch of Commits: which of them can be applied as a set, and what has to be locked first
 queries.py           Questions to a PostgreSQL store: nothing here changes anything
@@ -38,6 +40,8 @@ statements.py        Which statements of a user's do not belong into a transacti
 store.py             PostgresStore: the contract on PostgreSQL, through psycopg, and which function does each verb
 submission.py        Submitting tasks and emitting events: how things get into the store from outside a lease
 sweep.py             What time alone makes true: dead workers, timers, deadlines, delays, expiries
+user_connection.py   Submitting in the open transaction of a connection that belongs to the caller: of psycopg, or of
+                     SQLAlchemy
 user_transaction.py  transact: a user's SQL and a Commit in one transaction of the database
 verdicts.py          From the database's answers to verdicts, in the model's own words
 """

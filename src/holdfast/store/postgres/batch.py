@@ -57,7 +57,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import JsonValue, NewTask, search_text
 from holdfast.model.transitions import KEEPS_LEASE, TaskState
 from holdfast.store.postgres import plan
-from holdfast.store.postgres.parameters import ByteaArray
+from holdfast.store.postgres.parameters import ByteaArray, TextArray
 
 Document = dict[str, Any]
 
@@ -113,6 +113,7 @@ def encode_batch(commits: Sequence[Commit], stored: Mapping[str, TaskNames] | No
             "listens": sorted(locks.listens),
             "accounts": sorted(locks.accounts),
             "keys": locks.keys,
+            "wakes": sorted(locks.wakes),
         },
     }
     return _to_json(document).decode(), payloads.items
@@ -151,6 +152,7 @@ def lone_task(task: NewTask) -> tuple[object, ...] | None:
         task.actor,
         task.key,
         _to_json(dict(task.labels)).decode() if task.labels else None,
+        TextArray(task.limits) if task.limits else None,
     )
 
 
@@ -177,7 +179,7 @@ def _commit(position: int, commit: Commit, payloads: Payloads, names: Mapping[st
         "n": position,
         "task_id": commit.task_id,
         "actor": commit.actor,
-        "refusable": any(isinstance(op, _REFUSABLE) for op in commit.operations),
+        "refusable": any(map(_is_refusable, commit.operations)),
         "lets_go": any(isinstance(op, Release) for op in commit.operations),
         "writes_outcome": False,
         "counts_attempt": False,
@@ -193,6 +195,10 @@ def _commit(position: int, commit: Commit, payloads: Payloads, names: Mapping[st
     if commit.move is not None:
         _move(record, commit.move, payloads, fenced=isinstance(commit.guard, Held))
     return record
+
+
+def _is_refusable(op: Operation) -> bool:
+    return isinstance(op, _REFUSABLE) or (isinstance(op, Rest) and not op.resting)
 
 
 def _fold(
@@ -305,7 +311,7 @@ def _ordered(op: Operation, payloads: Payloads) -> Document:  # noqa: C901, PLR0
             return {"op": "share_worker", "acquitted": acquitted}
         case RequireQuiet():
             return {"op": "require_quiet", **_fields(op)}
-    raise TypeError(f"{type(op).__name__} is no operation of a Commit")
+    raise TypeError(f"{type(op).__name__} is not an operation of a Commit")
 
 
 def _reopening(op: ReopenChild, payloads: Payloads, names: Mapping[str, TaskNames]) -> Document:
@@ -358,6 +364,7 @@ def _new_task(task: NewTask, payloads: Payloads) -> Document:
     document.update(
         budget=dict(task.budget) or None,
         labels=dict(task.labels) or None,
+        limits=task.limits or None,
         input=payloads.add(body),
         input_digest=digest(body),
         search=_search(_names(task), task.user_input, body),

@@ -75,7 +75,9 @@ async def _commit_plain(db: Database, commits: Sequence[Commit]) -> dict[int, Ve
         for position, guard in plain.held.items()
         if (row := by_task.get(commits[position].task_id)) is not None
     }
-    db.publish({f"task:{verdict.task_id}" for verdict in verdicts.values() if verdict.owner is None})
+    ended = {f"task:{verdict.task_id}" for verdict in verdicts.values() if verdict.owner is None}
+    queues = {queue for *_, queue, _ in rows if queue is not None}
+    db.publish(ended | queues | {f"limit:{key}" for *_, freed in rows for key in freed or ()})
     return verdicts
 
 

@@ -180,7 +180,7 @@ class Connections:
         """Run one statement and return its rows; what the database undid, or what was lost, is sent again for a while.
 
         ``repeatable``: doing it twice does no harm, so it may be sent again although its first outcome is unknown.
-        Values that depend on the time are a function, called anew for each try.
+        Values that depend on the time are a function, called for each try.
         """
         return await self._patiently(
             lambda: self._fetch_once(query, values() if callable(values) else values), repeatable=repeatable
@@ -226,7 +226,7 @@ class Connections:
                         if not leaves_usable(error):
                             await connection.close()
                         raise
-                    # It did not run. The next connection prepares it anew, or prepares nothing.
+                    # It did not run. The next connection prepares it again, or prepares nothing.
                     await self._forget_statements(connection, error)
                 finally:
                     await self._take_back(connection)
@@ -320,7 +320,7 @@ async def fetch_on(connection: PostgresConnection, query: str, values: Sequence[
     """Run one statement on this connection and return its rows, in binary."""
     cursor = connection.cursor(binary=True)
     await with_cancel(cursor.execute(query.encode(), values))
-    # Not cursor.description, which would describe every column anew.
+    # Not cursor.description, which would describe every column again.
     return await cursor.fetchall() if cursor.rownumber is not None else []
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import conninfo
@@ -15,6 +15,7 @@ from holdfast.model.errors import (
     HoldfastError,
     InvalidURL,
     LeaseHeld,
+    NoPlace,
     NotFound,
     QueueFull,
     ReadOnlyStore,
@@ -24,6 +25,7 @@ from holdfast.model.errors import (
     StoreUnavailable,
     WorkerDead,
 )
+from holdfast.model.flow_limit import Limit, limit_name, no_limit
 from holdfast.model.pause import paused_message
 from holdfast.model.task import stays_in_queue
 from holdfast.model.worker import newer_keys_message
@@ -45,7 +47,7 @@ _DAMAGED = frozenset({"XX001", "XX002"})
 _CONTENT = ("21", "22", "23", "44", "54")
 _TOO_LARGE = "invalid memory alloc request size"
 # Undefined table, function, schema, column, type: not the schema this code speaks.
-_UNDEFINED = frozenset({"42P01", "42883", "3F000", "42703", "42704"})
+UNDEFINED = frozenset({"42P01", "42883", "3F000", "42703", "42704"})
 
 
 def was_undone(error: psycopg.Error) -> bool:
@@ -120,14 +122,11 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:  # noqa: PLR09
     words = (error.diag.message_primary or str(error)).strip().splitlines()
     message = words[0] if words else type(error).__name__
     match error.sqlstate:
-        case "HF001" if message == "full":
-            return full_queue(json.loads(detail))
-        case "HF001" if message == "other queue":
-            there = json.loads(detail)
-            return stays_in_queue(there["task"], there["queue"], there["wanted"])
+        case "HF001" if message in _REFUSED_SUBMISSIONS:
+            return _REFUSED_SUBMISSIONS[message](json.loads(detail))
         case "HF002" | "HF003" | "HF006" as state:
             return _in_our_words(state, detail)
-        case state if state in _UNDEFINED:
+        case state if state in UNDEFINED:
             return SchemaMismatch(f"the schema in {where} is not the one this version speaks ({message})")
         case state if state == READ_ONLY:
             return ReadOnlyStore(f"{where} can only be read ({message}); connect to the primary, or wait for one")
@@ -166,6 +165,28 @@ def full_queue(detail: Mapping[str, Any]) -> QueueFull:
     return QueueFull(detail["queue"], detail["limit"])
 
 
+def no_place(detail: Mapping[str, Any]) -> NoPlace:
+    """Return the error for a task that may not work now: its queue, or one of its limits, has no place."""
+    return NoPlace(detail["task_id"], detail.get("queue", ""), detail.get("limit", 0), key=detail.get("key", ""))
+
+
+def unknown_limit(detail: Mapping[str, Any]) -> HoldfastError:
+    """Return the error for a key of no limit, or of another form than its limit asks for."""
+    key, each = detail["key"], detail["each"]
+    return no_limit(key, None if each is None else Limit(name=limit_name(key), each=each))
+
+
+def _other_queue(there: Mapping[str, Any]) -> HoldfastError:
+    return stays_in_queue(there["task"], there["queue"], there["wanted"])
+
+
+_REFUSED_SUBMISSIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], HoldfastError]]] = {
+    "full": full_queue,
+    "limit": unknown_limit,
+    "other queue": _other_queue,
+}
+
+
 def lease_refused(error: psycopg.Error, task_id: str, key_form: int) -> HoldfastError | None:
     """Return why a task could not be leased, if that is what the error says."""
     detail = error.diag.message_detail or ""
@@ -176,6 +197,8 @@ def lease_refused(error: psycopg.Error, task_id: str, key_form: int) -> Holdfast
             return Conflict(f"task {task_id} is {detail}; resume or retry it before working on it")
         case "HF008":
             return Conflict(paused_message(task_id, detail))
+        case "HF009":
+            return no_place(json.loads(detail))
         case "HF007":
             return Conflict(newer_keys_message(task_id, key_form=int(detail), spoken=key_form))
     return None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
 import psycopg
 
 from holdfast.model.errors import Conflict, NotFound, StoreError
-from holdfast.model.pause import QUEUE, Pause, kind_of, nothing_to_pause
-from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
+from holdfast.model.pause import LIMIT, QUEUE, Pause, kind_of, nothing_to_pause
+from holdfast.model.queue_settings import QueueChange, QueueSettings, stored_retention
 from holdfast.store.base import ANYTHING
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.records import RECORDS
 
+_to_json = msgspec.json.Encoder().encode
+
 
 async def pause(db: Database, subject: str, by: str, reason: str | None) -> Pause:
     """See FlowVerbs."""
+    if kind_of(subject) == LIMIT:
+        return RECORDS.pause(*(await db.fetch("pause_limit", subject, by, reason, db.at()))[0])
     is_task = kind_of(subject) is None
     try:
         [row] = await db.fetch("pause", subject, is_task, by, reason, db.at())
@@ -32,6 +37,10 @@ async def pause(db: Database, subject: str, by: str, reason: str | None) -> Paus
 async def unpause(db: Database, subject: str) -> bool:
     """See FlowVerbs."""
     kind = kind_of(subject)
+    if kind == LIMIT:
+        [(hints,)] = await db.fetch("unpause_limit", subject)
+        db.publish(hints or ())
+        return hints is not None
     [(queues,)] = await db.fetch("unpause", subject, kind is None)
     if queues is None:
         return False
@@ -47,11 +56,15 @@ async def pauses(db: Database) -> list[Pause]:
     return await db.all(RECORDS.pause, "pauses")
 
 
-async def set_queue(db: Database, name: str, max_pending: int | Keep | None) -> QueueSettings:
+async def set_queue(db: Database, name: str, change: QueueChange) -> QueueSettings:
     """See FlowVerbs."""
-    changes_limit = max_pending is not KEEP
-    await db.fetch("set_queue", name, changes_limit, max_pending if changes_limit else None)
+    given = change.given()
+    if "retention" in given:
+        given["retention"] = stored_retention(given["retention"])  # type: ignore[arg-type]
+    await db.fetch("set_queue", name, _to_json(given).decode())
     [row] = await db.fetch("settings_of_queue", name)
+    if "concurrency" in change.given():
+        db.publish({f"queue:{name}"})
     return RECORDS.queue_settings(*row)
 
 

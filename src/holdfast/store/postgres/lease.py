@@ -14,10 +14,14 @@ from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, W
 from holdfast.redaction import make_logger
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import lease_refused
+from holdfast.store.postgres.limits import promote
 from holdfast.store.postgres.migration import newest_version
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.records import RECORDS
 from holdfast.store.records import Row
+
+_MOST_LOOKS = 3
+"""How often one claim that finds nothing has the lines of limits looked at."""
 
 _log = make_logger(__name__)
 
@@ -78,12 +82,22 @@ async def claim(db: Database, claim: Claim) -> list[Claimed]:
     """
     if db.outdated is not None:
         raise SchemaMismatch(db.outdated)
-    found = await db.fetch(
-        "claim",
-        *(claim.worker_id, claim.number, claim.limit, list(claim.queues), list(claim.names), claim.alone),
-        *(db.at(), claim.key_form),
-    )
+    found = await _claim(db, claim, promoted=False)
+    for _ in range(_MOST_LOOKS):
+        if not found or found[0][0] is not None:
+            break
+        # A line of tasks that wait for a limit has to be looked at first. The claim may hold again what that let out:
+        # then another line has to be looked at.
+        await promote(db)
+        found = await _claim(db, claim, promoted=True) or await _claim(db, claim, promoted=False)
+    else:
+        found = await _claim(db, claim, promoted=True)
     return await _read_claimed(db, found, claim.worker_id)
+
+
+async def _claim(db: Database, claim: Claim, *, promoted: bool) -> list[Row]:
+    wanted = (claim.worker_id, claim.number, claim.limit, list(claim.queues), list(claim.names), claim.alone)
+    return await db.fetch("claim", *wanted, db.at(), claim.key_form, promoted)
 
 
 async def has_suspect(db: Database, claim: Claim) -> bool:

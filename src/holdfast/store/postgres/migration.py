@@ -22,7 +22,7 @@ _PACKAGE = "holdfast.store.postgres.migrations"
 _RUN_MIGRATE = "run `holdfast migrate` with the role that owns the schema"
 
 _SPLITS_AGAIN = "memory_words"
-"""The migration after which the words of all facts are written anew."""
+"""The migration after which the words of all facts are rewritten."""
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS {schema}.migrations (
@@ -68,7 +68,7 @@ async def grant_work(url: str, role: str, *, schema: str = "holdfast") -> None:
         async with await psycopg.AsyncConnection.connect(
             url, prepare_threshold=None, fallback_application_name=APPLICATION
         ) as connection:
-            # LiteralString is a promise to type checkers that this is no user input: it is a file of ours.
+            # LiteralString is a promise to type checkers that this is not user input: it is a file of ours.
             statement = sql.SQL(text).format(schema=sql.Identifier(schema), role=sql.Identifier(role))
             await connection.execute(statement)
 

@@ -7,7 +7,8 @@ as such, only the database knows, and leaves it alone if not (migrations/0008_pl
 Plain Commits are applied before the rest of their batch. That makes no difference: a plain Commit stands alone on its
 task in this batch, changes nothing that the Commit of another task reads, and reads nothing that another one changes.
 Others can only see that its task has ended. So a task that is named by a Commit which waits for children, or which
-begins one again, is not plain.
+begins one again, is not plain. A task that wants to work again may get the places of one that has ended sooner than in
+the order of the batch, never later.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def take_plain(commits: Sequence[Commit]) -> PlainBatch | None:
 
 def verdict_on(task_id: str, guard: Held, row: Sequence[Any]) -> Verdict:
     """Make the verdict on a plain Commit that was applied."""
-    _, revision, version, state, cancel_requested = row
+    _, revision, version, state, cancel_requested, *_ = row
     return Verdict(
         task_id=task_id,
         state=TaskState(state),

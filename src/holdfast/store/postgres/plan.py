@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from holdfast.model.commit import Commit, Expect
 from holdfast.model.operations import (
     Emit,
+    Operation,
     ReopenChild,
     RequireQuiet,
     Reserve,
+    Rest,
     SetLimits,
     Settle,
     SettleStale,
@@ -38,6 +40,8 @@ class Locks:
     listens: set[str] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
     keys: list[tuple[str, str]] = field(default_factory=list)
+    wakes: set[str] = field(default_factory=set)
+    """Tasks that rested and want to work again: the places of their queues, and their limits, are locked, too."""
 
 
 def runs(commits: Sequence[Commit]) -> list[list[int]]:
@@ -75,7 +79,7 @@ def has_outside_effects(commit: Commit) -> bool:
         return True
     for op in commit.operations:
         match op:
-            case SubmitChild() | ReopenChild() | Emit():
+            case SubmitChild() | ReopenChild() | Emit() | Rest(resting=False):
                 return True
             case SetLimits(account=account) | Reserve(account=account) | Settle(account=account):
                 if account != commit.task_id:
@@ -93,23 +97,29 @@ def locks(commits: Sequence[Commit]) -> Locks:
         if ends_its_task(commit):
             found.ending.add(commit.task_id)
         for op in commit.operations:
-            match op:
-                case SetLimits(account=account) | Reserve(account=account) | Settle(account=account):
-                    found.accounts.add(account)
-                case SettleStale():
-                    found.ending.add(commit.task_id)  # for the accounts it holds reservations on
-                case Emit(channel=channel):
-                    found.emits.add(channel)
-                case RequireQuiet(channel=channel):
-                    found.listens.add(channel)
-                case ReopenChild(child_id=child_id):
-                    found.tasks.add(child_id)
-                case SubmitChild(task) if task.key is not None:
-                    found.keys.append((task.name, task.key))
-                case _:
-                    pass
+            _add_operation(found, commit.task_id, op)
         _add_waits(found, commit)
     return found
+
+
+def _add_operation(found: Locks, task_id: str, op: Operation) -> None:
+    match op:
+        case SetLimits(account=account) | Reserve(account=account) | Settle(account=account):
+            found.accounts.add(account)
+        case SettleStale():
+            found.ending.add(task_id)  # for the accounts it holds reservations on
+        case Emit(channel=channel):
+            found.emits.add(channel)
+        case RequireQuiet(channel=channel):
+            found.listens.add(channel)
+        case ReopenChild(child_id=child_id):
+            found.tasks.add(child_id)
+        case Rest(resting=False):
+            found.wakes.add(task_id)
+        case SubmitChild(task) if task.key is not None:
+            found.keys.append((task.name, task.key))
+        case _:
+            pass
 
 
 def _add_waits(found: Locks, commit: Commit) -> None:

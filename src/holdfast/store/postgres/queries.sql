@@ -3,13 +3,40 @@
 -- works behind a pooler that gives a connection away after each transaction.
 --
 -- {step}, {task} and so on stand for the columns of that record: the parameters of the method of store/records.py that
--- reads the row. Times are the database's. A test's ManualClock passes its own; everybody else passes NULL.
+-- reads the row. Times are the database's. A test's ManualClock passes its own; all other processes pass NULL.
 
 -- name: now
 SELECT coalesce($1::timestamptz, clock_timestamp())
 
 -- name: submit
 SELECT n, task_id, created, conflict FROM {schema}.submit($1::json, $2::bytea[], $3, $4)
+
+-- name: whereabouts
+-- Which server this is, and which of its databases. A copy of a database has other ones, although all its rows are equal.
+SELECT extract(epoch FROM pg_postmaster_start_time())::text,
+       (SELECT d.oid::text FROM pg_database d WHERE d.datname = current_database())
+
+-- name: submit_within
+-- submit, in the transaction of a caller's own connection, if that leads to the database that the first two values name
+-- and is at the right isolation level; otherwise nothing is submitted, and the first columns say why. All values are text,
+-- because each driver writes other types in its own way, and CAST because SQLAlchemy reads $1::text as another name.
+SELECT here.server, here.database, here.isolation, s.n, s.task_id, s.created, s.conflict
+FROM (
+    SELECT extract(epoch FROM pg_postmaster_start_time())::text AS server,
+           (SELECT d.oid::text FROM pg_database d WHERE d.datname = current_database()) AS database,
+           current_setting('transaction_isolation') AS isolation
+) AS here
+LEFT JOIN LATERAL {schema}.submit(
+    CASE
+        WHEN here.server = CAST($1 AS text) AND here.database = CAST($2 AS text) AND here.isolation = 'read committed'
+        THEN CAST(CAST($3 AS text) AS json) ELSE '[]'
+    END,
+    ARRAY(
+        SELECT decode(p.payload, 'base64')
+        FROM json_array_elements_text(CAST(CAST($4 AS text) AS json)) WITH ORDINALITY AS p (payload, place) ORDER BY p.place),
+    CAST(CAST($5 AS text) AS boolean),
+    CAST(CAST($6 AS text) AS timestamptz)
+) AS s ON true
 
 -- name: submit_one
 -- The short way for a lone task: one statement, planned once. No row: its id or its key is taken, and submit finds out
@@ -24,10 +51,10 @@ WITH begun AS MATERIALIZED (
 ), stored AS (
     INSERT INTO {schema}.tasks (
         id, name, agent_id, state, updated_at, queue, priority, key, available_at, deadline, schedule, parent_id,
-        ready, rank, labels)
+        ready, rank, labels, limits)
     SELECT $2, $3, $4, 'pending', moment, $5, $6, $15, a.available_at, $8, $9, $10,
            {schema}.readiness('pending', NULL, a.available_at, 0, moment), {schema}.rank_of(a.available_at, $6),
-           $16::jsonb
+           $16::jsonb, $17::text[]
     FROM begun, LATERAL (SELECT coalesce($7, moment) AS available_at) AS a
     WHERE $15::text IS NULL OR EXISTS (SELECT FROM keyed)
     RETURNING id
@@ -60,13 +87,14 @@ SELECT {schema}.drain($1)
 SELECT handed_back, hints FROM {schema}.retire($1, $2)
 
 -- name: claim
-SELECT c.id, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::text[], $6, $7, $8) AS c
+SELECT c.id, c.fresh, c.lone FROM {schema}.claim($1, $2, $3, $4::text[], $5::text[], $6, $7, $8, $9) AS c
 
 -- name: has_suspect
 SELECT EXISTS (
     SELECT FROM {schema}.tasks t
     WHERE t.ready = 2 AND t.held = 0 AND t.queue = ANY ($1::text[]) AND t.name = ANY ($2::text[]) AND t.key_form <= $3
-      AND NOT EXISTS (SELECT FROM {schema}.pauses p WHERE p.subject IN ('queue:' || t.queue, 'task:' || t.name)))
+      AND NOT EXISTS (SELECT FROM {schema}.pauses p WHERE p.subject IN ('queue:' || t.queue, 'task:' || t.name))
+      AND NOT {schema}.is_at_work(t.queue))
 
 -- name: acquire
 SELECT c.id, c.fresh, c.lone FROM {schema}.acquire($1, $2, $3, $4) AS c
@@ -87,7 +115,7 @@ SELECT {pause} FROM {schema}.pause($1, $2, $3, $4, $5)
 SELECT {schema}.unpause($1, $2)
 
 -- name: set_queue
-SELECT {schema}.set_queue($1, $2, $3)
+SELECT {schema}.set_retention($1, $2::jsonb), {schema}.set_queue($1, $2::jsonb)
 
 -- name: settings_of_queue
 SELECT {queue_settings} FROM {schema}.shown_queues WHERE name = $1
@@ -95,13 +123,99 @@ SELECT {queue_settings} FROM {schema}.shown_queues WHERE name = $1
 -- name: queue_settings
 SELECT {queue_settings} FROM {schema}.shown_queues ORDER BY name
 
+-- name: pause_limit
+SELECT {pause} FROM {schema}.pause_limit($1, $2, $3, $4)
+
+-- name: unpause_limit
+SELECT {schema}.unpause_limit($1)
+
+-- name: set_limit
+SELECT {schema}.set_limit($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: limits
+SELECT {limit} FROM {schema}.limits ORDER BY name
+
+-- name: limit_uses
+-- How keys stand, of the limit $1 or of all. First those with anything to show: the keys that have or had permits, those for
+-- which something is noted, and those with a line, each of which is found by one step in the index of the lines. Tasks that
+-- are claimable wait as well: a claim may find the key full.
+WITH RECURSIVE now AS MATERIALIZED (
+    SELECT coalesce($3::timestamptz, clock_timestamp()) AS moment
+), in_line AS (
+    (SELECT t.waits_for AS key FROM {schema}.tasks t WHERE t.ready >= 1 AND t.held = 2 ORDER BY t.waits_for LIMIT 1)
+    UNION ALL
+    SELECT n.key FROM in_line l, LATERAL (
+        SELECT t.waits_for AS key FROM {schema}.tasks t
+        WHERE t.ready >= 1 AND t.held = 2 AND t.waits_for > l.key ORDER BY t.waits_for LIMIT 1) AS n
+), let_out AS (
+    (SELECT t.waits_for AS key FROM {schema}.tasks t
+     WHERE t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL ORDER BY t.waits_for LIMIT 1)
+    UNION ALL
+    SELECT n.key FROM let_out l, LATERAL (
+        SELECT t.waits_for AS key FROM {schema}.tasks t
+        WHERE t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL AND t.waits_for > l.key
+        ORDER BY t.waits_for LIMIT 1) AS n
+), found AS MATERIALIZED (
+    SELECT k.key FROM {schema}.limit_keys k
+    UNION SELECT c.key FROM {schema}.limit_changes c
+    UNION SELECT l.key FROM in_line l
+    UNION SELECT l.key FROM let_out l
+), counted AS MATERIALIZED (
+    SELECT f.key, l.name,
+           coalesce(k.taken, 0) + (SELECT coalesce(sum(c.change), 0) FROM {schema}.limit_changes c WHERE c.key = f.key) AS taken,
+           (SELECT coalesce(sum(u.calls), 0) FROM {schema}.limit_uses u WHERE u.key = f.key AND u.until > now.moment) AS calls,
+           (SELECT coalesce(sum(u.tokens), 0) FROM {schema}.limit_uses u WHERE u.key = f.key AND u.until > now.moment)
+               + (SELECT coalesce(sum(c.tokens), 0) FROM {schema}.limit_changes c
+                  JOIN {schema}.limit_uses u ON u.key = c.key AND u.until = c.until
+                  WHERE c.key = f.key AND c.until > now.moment) AS tokens,
+           k.closed_until,
+           f.key IN (SELECT key FROM in_line UNION ALL SELECT key FROM let_out) AS has_line,
+           (SELECT count(*) FROM {schema}.permits p
+            WHERE p.key = f.key AND p.granted_at IS NULL
+              AND EXISTS (SELECT FROM {schema}.workers w WHERE w.id = p.worker_id AND w.state <> 'dead')) AS steps
+    FROM now, found f
+    JOIN {schema}.limits l ON l.name = split_part(f.key, ':', 1)
+    LEFT JOIN {schema}.limit_keys k ON k.key = f.key
+    WHERE $1::text IS NULL OR l.name = $1
+), page AS MATERIALIZED (
+    SELECT c.*, c.taken > 0 OR c.calls > 0 OR c.tokens > 0 OR c.steps > 0 OR c.has_line AS is_used FROM counted c
+    ORDER BY c.taken > 0 OR c.calls > 0 OR c.tokens > 0 OR c.steps > 0 OR c.has_line DESC, c.key LIMIT $2
+)
+SELECT p.key, p.taken::bigint, p.steps + CASE WHEN p.has_line THEN
+           (SELECT count(*) FROM {schema}.tasks t WHERE t.waits_for = p.key AND t.ready >= 1 AND t.held = 2)
+           + (SELECT count(*) FROM {schema}.tasks t
+              WHERE t.waits_for = p.key AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL)
+           ELSE 0 END AS waiting,
+       p.calls::bigint, p.tokens::bigint, p.closed_until, {l.limit}
+FROM page p JOIN {schema}.limits l ON l.name = p.name
+ORDER BY p.is_used DESC, p.key
+
+-- name: promote
+SELECT {schema}.promote($1, $2)
+
+-- name: limit_work
+SELECT is_due, next_due FROM {schema}.limit_work(coalesce($1, clock_timestamp()))
+
+-- name: take_permits
+SELECT n, granted, waits_for, paused, again_at FROM {schema}.take_permits($1::json, $2) ORDER BY n
+
+-- name: return_permits
+SELECT {schema}.return_permits($1::text[], $2::bigint[])
+
+-- name: close_limit
+SELECT {schema}.close_limit($1::text[], $2)
+
+-- name: sweep_permits
+SELECT {schema}.sweep_permits($1, $2)
+
 -- name: pauses
 SELECT {pause} FROM {schema}.pauses ORDER BY subject
 
 -- name: sweep
 -- $3 is for how many seconds the database has answered this process since an outage, or NULL.
-SELECT recovered, poisoned, woken, due, failed, expired, more, next_due, {schema}.next_tick(), hints
-FROM {schema}.sweep($1, $2, $3)
+SELECT s.recovered, s.poisoned, s.woken, s.due, s.failed, s.expired, s.more, s.next_due, {schema}.next_tick(), s.hints,
+       l.is_due, l.next_due, {schema}.prune_kept($1, coalesce($2, clock_timestamp()))
+FROM {schema}.sweep($1, $2, $3) AS s, LATERAL {schema}.limit_work(coalesce($2, clock_timestamp())) AS l
 
 -- name: put_schedule
 SELECT p.changed, k.n, k.task_id, k.conflict
@@ -138,11 +252,11 @@ ORDER BY r.due_at NULLS LAST, r.name LIMIT $2
 SELECT {schema}.commit_batch($1::jsonb, $2::bytea[], $3)::text
 
 -- name: names_of
--- What these tasks are found by, besides their input. It never changes, so that no lock is needed.
+-- The searchable fields of these tasks, besides their input. It never changes, so that no lock is needed.
 SELECT id, name, agent_id, key FROM {schema}.tasks WHERE id = ANY ($1::text[])
 
 -- name: commit_plain
-SELECT task_id, revision, version, state, cancel_requested
+SELECT task_id, revision, version, state, cancel_requested, hint, freed
 FROM {schema}.commit_plain($1, $2, $3::json, $4::json, $5::bytea[], $6)
 
 -- name: standing
@@ -186,7 +300,7 @@ SELECT t.id, t.name, t.agent_id, 'null'::bytea AS user_input, t.state, o.result,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for
 FROM {schema}.tasks t
 JOIN {schema}.inputs i ON i.task_id = t.id
 LEFT JOIN {schema}.outcomes o ON o.task_id = t.id
@@ -344,7 +458,8 @@ FROM {schema}.tasks t, now WHERE t.finished_at IS NULL GROUP BY t.queue ORDER BY
 -- behind ($5, $6) in the order of time what is delayed. The moment comes along, for the cursor.
 -- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next,
 -- and of each only a page is read, as in a claim. Beside them, suspects and tasks whose time has come but that no sweep
--- has seen: few, as long as anybody claims, so that they may be sorted. No name has the last of all characters in it.
+-- has seen: few, as long as any worker claims, so that they may be sorted. And what waits for a limit, which is in order for
+-- each queue. No name has the last of all characters in it.
 -- `<> 1` and not `= 0`: the planner takes the second for something that few rows fulfil, and would sort all of them.
 -- The LIMIT 1 at the end has each record looked up by its id: the planner, which cannot know how long a page is, would
 -- rather read all inputs.
@@ -361,6 +476,18 @@ WITH RECURSIVE now AS MATERIALIZED (
           AND t.queue <= coalesce($2::text, chr(1114111))
         ORDER BY t.queue, t.name LIMIT 1
     ) AS n
+), kept_back AS (
+    (SELECT t.queue FROM {schema}.tasks t
+     WHERE t.ready >= 1 AND t.held = 2 AND t.state = 'pending'
+       AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
+     ORDER BY t.queue LIMIT 1)
+    UNION ALL
+    SELECT n.queue FROM kept_back k, LATERAL (
+        SELECT t.queue FROM {schema}.tasks t
+        WHERE t.ready >= 1 AND t.held = 2 AND t.state = 'pending'
+          AND t.queue > k.queue AND t.queue <= coalesce($2::text, chr(1114111))
+        ORDER BY t.queue LIMIT 1
+    ) AS n
 ), page AS MATERIALIZED (
     SELECT c.id, false AS delayed, c.rank AS place FROM lines l, LATERAL (
         SELECT t.id, t.rank FROM {schema}.tasks t
@@ -375,6 +502,14 @@ WITH RECURSIVE now AS MATERIALIZED (
        AND (t.rank, t.id) > ($3::timestamptz, $4::text)
        AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
      ORDER BY t.rank, t.id LIMIT $7)
+    UNION ALL
+    SELECT c.id, false, c.rank FROM kept_back k, LATERAL (
+        SELECT t.id, t.rank FROM {schema}.tasks t
+        WHERE t.ready >= 1 AND t.held = 2 AND t.queue = k.queue
+          AND (t.rank, t.id) > ($3::timestamptz, $4::text) AND t.state = 'pending'
+          AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
+        ORDER BY t.rank, t.id LIMIT $7
+    ) AS c
     UNION ALL
     (SELECT t.id, false, t.rank FROM {schema}.tasks t
      WHERE t.ready = 0 AND t.state = 'pending' AND t.owner IS NULL AND t.held & 1 <> 1
@@ -453,7 +588,7 @@ SELECT stored.content, part.number - 1, part.body
 FROM stored, unnest($5::bytea[]) WITH ORDINALITY AS part (body, number)
 
 -- name: renew_artifact
--- Stored again, so wanted again: it counts as new for prune.
+-- Stored again: its age begins again, so that prune keeps it.
 UPDATE {schema}.artifacts SET created_at = coalesce($2, clock_timestamp()) WHERE id = $1
 RETURNING {artifact}
 

@@ -25,7 +25,7 @@ _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 def refuse_control(sql: str) -> None:
     """Raise InvalidValue for a statement that would end the transaction, or outlive it."""
     if not isinstance(sql, str):
-        raise InvalidValue(f"{sql!r} is no SQL; pass a string, and values as parameters after it")
+        raise InvalidValue(f"{sql!r} is not SQL; pass a string, and values as parameters after it")
     first, second = _first_words(sql)
     if first == "set" and second in _LOCAL:
         return

@@ -10,7 +10,9 @@ from holdfast.store.postgres import (
     flow,
     journals,
     lease,
+    limits,
     memory,
+    permits,
     queries,
     retention,
     schedules,
@@ -19,6 +21,7 @@ from holdfast.store.postgres import (
 )
 from holdfast.store.postgres.connections import APPLICATION
 from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.user_connection import submission_on
 from holdfast.store.postgres.user_transaction import transact
 from holdfast.store.simple import SimpleInterface
 
@@ -27,6 +30,7 @@ class PostgresBackend(Database, Backend):
     """The verbs on PostgreSQL."""
 
     submit = submission.submit
+    submission_on = submission_on
     emit = submission.emit
     commit = commit.commit
     transact = transact
@@ -38,6 +42,13 @@ class PostgresBackend(Database, Backend):
     pauses = flow.pauses
     set_queue = flow.set_queue
     queue_settings = flow.queue_settings
+
+    set_limit = limits.set_limit
+    limit_uses = limits.limit_uses
+    close_limit = limits.close_limit
+    limits = limits.limits
+    take_permits = permits.take_permits
+    return_permits = permits.return_permits
 
     register = lease.register
     heartbeat = lease.heartbeat

@@ -5,6 +5,8 @@ from __future__ import annotations
 from holdfast.model.worker import Swept
 from holdfast.redaction import make_logger
 from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.limits import promote
+from holdfast.store.postgres.permits import sweep_permits
 
 _log = make_logger(__name__)
 
@@ -18,8 +20,13 @@ async def sweep(db: Database, limit: int) -> Swept:
         return limit, at, connections.answering_for if at is None else None
 
     [row] = await db.fetch_with_new_values("sweep", values)
-    recovered, poisoned, woken, due, failed, expired, more, next_due, next_tick, hints = row
+    *swept, has_limit_work, next_look, pruned = row
+    recovered, poisoned, woken, due, failed, expired, more, next_due, next_tick, hints = swept
     db.publish(hints)
+    if has_limit_work:
+        await sweep_permits(db, limit)
+        await promote(db)
+        [(_, next_look)] = await db.fetch("limit_work", db.at())
     return Swept(
         recovered=tuple(recovered),
         poisoned=tuple(poisoned),
@@ -27,7 +34,8 @@ async def sweep(db: Database, limit: int) -> Swept:
         due=due,
         failed=tuple(failed),
         expired=tuple(expired),
+        pruned=pruned,
         more=more,
-        next_due=next_due,
+        next_due=min((due for due in (next_due, next_look) if due is not None), default=None),
         next_tick=next_tick,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ from psycopg.pq import TransactionStatus
 
 from holdfast.model.commit import Commit, Held, Refusal, Verdict
 from holdfast.model.errors import HoldfastError, InvalidValue, StoreError, StoreUnavailable
+from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transitions import TaskState
 from holdfast.store.placeholders import numbered
 from holdfast.store.postgres.batch import encode_batch, given_other_input
@@ -21,8 +22,9 @@ from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import READ_ONLY, is_lost, is_refused, is_trouble, translate
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.statements import refuse_control
+from holdfast.store.postgres.submission import hints_of, is_refusal, read_answers, submission
 from holdfast.store.postgres.verdicts import topics_of
-from holdfast.store.transaction import Transaction, Work, excerpt, not_applied, too_long, work_in
+from holdfast.store.transaction import StoreTransaction, Work, excerpt, not_applied, too_long, work_in
 
 T = TypeVar("T")
 
@@ -37,14 +39,17 @@ _MOST_MILLISECONDS: Final = 2**31 - 1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 
-class PostgresTransaction(Transaction):
+class PostgresTransaction(StoreTransaction):
     """The user's end of an open transaction."""
 
-    def __init__(self, connection: PostgresConnection, where: str, timeout: float) -> None:
+    def __init__(self, db: Database, connection: PostgresConnection, timeout: float) -> None:
         """Use this connection until the transaction is over."""
         super().__init__()
+        self.hints: set[str] = set()
+        """What to publish once the transaction is committed."""
+        self._db = db
         self._connection = connection
-        self._where = where
+        self._where = db.where
         self._timeout = timeout
 
     async def _run(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -69,24 +74,55 @@ class PostgresTransaction(Transaction):
         async with nullcontext() if parameters else self._connection.pipeline():
             await cursor.execute(sql, parameters or None, prepare=False)
 
-    def _in_our_words(self, error: psycopg.Error, sql: str) -> HoldfastError:
-        words = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
+    async def _submit(self, tasks: Sequence[NewTask]) -> list[Submitted] | HoldfastError:
+        if not tasks:
+            return []
+        connection, values = self._connection, submission(tasks, self._db.at())
+        try:
+            await with_cancel(connection.execute(b"SAVEPOINT holdfast", prepare=False))
+            try:
+                found = await fetch_on(connection, self._db.queries["submit"], values)
+            except psycopg.Error as error:
+                if not is_refusal(error):
+                    raise
+                await with_cancel(connection.execute(b"ROLLBACK TO holdfast", prepare=False))
+                return translate(error, self._where)
+            await with_cancel(connection.execute(b"RELEASE holdfast", prepare=False))
+        except psycopg.Error as error:
+            raise self._gave_up(error) or translate(error, self._where) from error
+        answers = read_answers(tasks, found)
+        self.hints |= hints_of(tasks, answers)
+        return answers
+
+    def _gave_up(self, error: psycopg.Error) -> HoldfastError | None:
+        """Return what it means that the server ended the transaction, if that is what the error says."""
         if error.sqlstate in _TOO_LONG:
             return too_long(self._timeout)
         if is_lost(error) or error.sqlstate in _UNDONE or is_trouble(error):
-            return StoreUnavailable(f"{self._where} gave up a transaction ({words[0]}); nothing of it was written")
+            return StoreUnavailable(f"{self._where} gave up a transaction ({_words(error)}); nothing of it was written")
+        return None
+
+    def _in_our_words(self, error: psycopg.Error, sql: str) -> HoldfastError:
+        if (gave_up := self._gave_up(error)) is not None:
+            return gave_up
         if error.sqlstate == READ_ONLY:
             return translate(error, self._where)
         if error.sqlstate is None:
-            return InvalidValue(f"{excerpt(sql)} cannot be sent: {words[0]}")
-        return StoreError(f"{self._where} refused {excerpt(sql)}: {words[0]} (SQLSTATE {error.sqlstate})")
+            return InvalidValue(f"{excerpt(sql)} cannot be sent: {_words(error)}")
+        return StoreError(f"{self._where} refused {excerpt(sql)}: {_words(error)} (SQLSTATE {error.sqlstate})")
+
+
+def _words(error: psycopg.Error) -> str:
+    words = (error.diag.message_primary or str(error)).strip().splitlines()
+    return words[0] if words else type(error).__name__
 
 
 async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verdict | None]:
     """See StateStore."""
     async with _borrowed(db, timeout) as connection:
         try:
-            value, commit = await work_in(PostgresTransaction(connection, db.where, timeout), work, timeout)
+            transaction = PostgresTransaction(db, connection, timeout)
+            value, commit = await work_in(transaction, work, timeout)
             verdict, hints = await _apply(db, connection, commit)
         except Exception:
             await _roll_back(connection)
@@ -98,7 +134,8 @@ async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verd
     if lost is not None:
         verdict = await _find_out(db, commit, verdict, lost)
     if commit is not None and verdict is not None:
-        db.publish(hints | topics_of([commit], [verdict]))
+        hints |= topics_of([commit], [verdict])
+    db.publish(hints | transaction.hints)
     return value, verdict
 
 

@@ -21,7 +21,7 @@ from holdfast.model.operations import (
 )
 from holdfast.model.task import Submitted, Task
 from holdfast.model.transitions import TaskState
-from holdfast.store.postgres.errors import full_queue
+from holdfast.store.postgres.errors import full_queue, no_place, unknown_limit
 
 Answer = Mapping[str, Any]
 
@@ -37,9 +37,13 @@ def verdict_of(commit: Commit, answer: Answer) -> Verdict:
     word = answer["verdict"]
     if word == Refusal.NOT_FOUND:
         return Verdict(task_id=commit.task_id, refusal=Refusal.NOT_FOUND, detail=f"no task {commit.task_id}")
+    if word == "limit":  # a child has a key of no limit
+        word, answer = Refusal.CONFLICT, {**answer, "detail": {"no_limit": answer["detail"]}}
     refusal = None if word in {None, _DUPLICATE} else Refusal(word)
     full = full_queue(answer["detail"]) if refusal is Refusal.FULL else None
-    detail, budget = (str(full), None) if full is not None else _explain(commit, answer, refusal)
+    missing = no_place(answer["detail"]) if refusal is Refusal.NO_PLACE else None
+    too_many = full or missing
+    detail, budget = (str(too_many), None) if too_many is not None else _explain(commit, answer, refusal)
     return Verdict(
         task_id=commit.task_id,
         refusal=refusal,
@@ -56,6 +60,7 @@ def verdict_of(commit: Commit, answer: Answer) -> Verdict:
         children=tuple(Submitted(**child) for child in answer.get("children", ())),
         budget=budget,
         full=full,
+        no_place=missing,
     )
 
 
@@ -78,15 +83,21 @@ def _words(commit: Commit, answer: Answer, refusal: Refusal) -> str:
             return f"approval {detail['id']} of task {commit.task_id}: {detail['why']}"
         case Refusal.KEY:
             return f"a child of {commit.task_id} needs key {detail['key']!r}, taken by {detail['task_id']}"
-        case Refusal.CONFLICT if "child_id" in detail:
-            return _words_on_child(commit, detail)
         case Refusal.CONFLICT if detail:
-            return not_quiet_message(detail["channel"], after=detail["after"], last=detail["last"])
+            return _words_on_conflict(commit, detail)
     # The guard did not hold or the move is illegal: the model says why, from the same row.
     stood = ("fence", "sequence", "revision", "version", "owner")
     task = Task(id=commit.task_id, state=TaskState(answer["state"]), **{name: answer[name] for name in stood})
     judged = judge(task, commit)
     return judged[1] if judged else str(refusal)
+
+
+def _words_on_conflict(commit: Commit, found: Mapping[str, Any]) -> str:
+    if "child_id" in found:
+        return _words_on_child(commit, found)
+    if "no_limit" in found:
+        return str(unknown_limit(found["no_limit"]))
+    return not_quiet_message(found["channel"], after=found["after"], last=found["last"])
 
 
 def _words_on_child(commit: Commit, found: Mapping[str, Any]) -> str:

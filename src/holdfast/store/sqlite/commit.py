@@ -39,7 +39,7 @@ async def commit(db: Database, commits: Sequence[Commit]) -> list[Verdict]:
 
 
 async def _items_of(db: Database, commits: Sequence[Commit]) -> int:
-    """Say how much work the Commits are: they may be large, and an event wakes everybody who waits for it."""
+    """Say how much work the Commits are: they may be large, and an event wakes every task that waits for it."""
     # The door has counted them.
     if sum(commit.known_size or 0 for commit in commits) > LARGE_BYTES:
         return MANY
@@ -128,6 +128,7 @@ def _verdict(
         children=children,
         budget=None if cause is None else cause.budget,
         full=None if cause is None else cause.full,
+        no_place=None if cause is None else cause.no_place,
         state=row.state,
         fence=row.fence,
         sequence=row.sequence,

@@ -41,7 +41,7 @@ def connect(path: str, *, durable: bool) -> apsw.Connection:
         _check_is_ours(connection, path)  # first of all: switching to WAL would already change the file
         prove_version(connection)
         connection.pragma("foreign_keys", "on")
-        # No plan depends on a bound value: SQLite would prepare most queries on tasks anew for every call, to see
+        # No plan depends on a bound value: SQLite would prepare most queries on tasks again for every call, to see
         # whether the value at hand fits one of the partial indexes.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         if path != ":memory:":

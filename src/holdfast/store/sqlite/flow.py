@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from typing import Final
 
 import apsw
 
 from holdfast.model.errors import Conflict, QueueFull
-from holdfast.model.pause import QUEUE, TASK, Pause, kind_of, nothing_to_pause
-from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
+from holdfast.model.pause import LIMIT, QUEUE, TASK, Pause, kind_of, nothing_to_pause
+from holdfast.model.queue_settings import QueueChange, QueueSettings, stored_retention
 from holdfast.store.base import ANYTHING
+from holdfast.store.sqlite import limits
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import TaskRow
@@ -25,8 +27,11 @@ def pause(tx: WriteTransaction, subject: str, by: str, reason: str | None) -> Pa
     found = tx.first("pause", subject)
     if found is not None:
         return RECORDS.pause(*found)
-    if kind_of(subject) is None:
+    kind = kind_of(subject)
+    if kind is None:
         _pause_task(tx, subject)
+    elif kind == LIMIT:
+        limits.check_limited(tx, subject.removeprefix(f"{LIMIT}:"))
     tx.run("insert_pause", subject, tx.now, by, reason)
     return RECORDS.pause(subject, tx.now, by, reason)
 
@@ -47,6 +52,8 @@ def unpause(tx: WriteTransaction, subject: str) -> bool:
     kind = kind_of(subject)
     if kind == QUEUE:
         tx.hints.add(subject)
+    elif kind == LIMIT:
+        limits.note_change(tx, subject.removeprefix(f"{LIMIT}:"))
     elif kind is not None:
         tx.hints.add(ANYTHING)  # in which queues the tasks of this name are is not known
     elif (row := tx.task(subject)) is not None:
@@ -95,13 +102,24 @@ _FULL: Final = "holdfast: the queue is full"
 """What the trigger task_is_queued says."""
 
 
-def set_queue(tx: WriteTransaction, name: str, max_pending: int | Keep | None) -> QueueSettings:
+def set_queue(tx: WriteTransaction, name: str, change: QueueChange) -> QueueSettings:
     """See FlowVerbs."""
     if tx.first("settings_of_queue", name) is None:
         tx.run("insert_queue", name)
-    if max_pending is not KEEP:
-        tx.run("set_max_pending", name, max_pending)
-    return _settings(tx, name)
+    before = _settings(tx, name)
+    for setting, value in change.given().items():
+        if getattr(before, setting) != value:
+            stored = (value,) if setting != "retention" else (_retention_text(change), tx.now)
+            tx.run(f"set_{setting}", name, *stored)
+    after = _settings(tx, name)
+    if before.is_at_work and not after.is_at_work:
+        tx.hints.add(f"queue:{name}")
+    return after
+
+
+def _retention_text(change: QueueChange) -> str | None:
+    retention = change.given()["retention"]
+    return None if retention is None else json.dumps(stored_retention(retention))  # type: ignore[arg-type]
 
 
 def _settings(tx: WriteTransaction, name: str) -> QueueSettings:

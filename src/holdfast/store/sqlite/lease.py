@@ -7,13 +7,13 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from holdfast.model.canonical import canonical
-from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
+from holdfast.model.errors import Conflict, LeaseHeld, NoPlace, NotFound, WorkerDead
 from holdfast.model.pause import paused_message
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState, newer_keys_message
-from holdfast.store.records import Row
-from holdfast.store.sqlite import flow, lifecycle
+from holdfast.store.records import Row, keys_of
+from holdfast.store.sqlite import flow, lifecycle, limit_keys, lines, places
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
@@ -22,6 +22,12 @@ from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 SUBMITTED_ONLY = 1
 """The revision of a task nothing was done to but its submission."""
+
+_MOST_LOOKS = 10
+"""How often one claim looks for tasks, while it meets candidates of which a limit is full."""
+
+_MORE = 50
+"""So many more tasks each look reads than the one before."""
 
 HAND_BACK = 5
 """How much more a task costs that is handed back than one that is written."""
@@ -37,6 +43,10 @@ class _WorkerLease(NamedTuple):
     lease: int
     any_paused: int
     """Whether any queue or name is paused."""
+    any_limited: int
+    """Whether any queue limits how many of its tasks are at work."""
+    look_at: int | None
+    """When a line of tasks that wait for a limit has to be looked at."""
 
 
 def register(tx: WriteTransaction, worker: NewWorker) -> Worker:
@@ -115,14 +125,12 @@ def claim(tx: WriteTransaction, claim: Claim) -> list[Claimed]:
         return [Claimed(task=RECORDS.task(*task), fresh=False, alone=bool(alone)) for alone, *task in rows]
     if worker.state != WorkerState.LIVE or is_expired(tx, worker.boot_id, worker.expires, worker.lease):
         return []
-    ready = _next_ready(tx, claim, any_paused=bool(worker.any_paused))
-    if not ready:
-        return []  # nothing is written, so nothing has to reach the disk: idle workers look often
+    leased = _lease_next(tx, claim, worker)
+    if not leased:
+        return []  # mostly nothing is written, so nothing has to reach the disk: idle workers look often
     tx.run("set_worker_claims", claim.worker_id, claim.number)
-    lease = (claim.worker_id, claim.number, int(claim.alone), tx.now, claim.key_form)
-    tx.run_many("lease_task", [(task_id, *lease) for _, task_id in ready])
-    tx.hints.update([f"task:{task_id}" for _, task_id in ready])
-    rows = tx.all_many("just_claimed", [(task_id,) for _, task_id in ready])
+    tx.hints.update([f"task:{task_id}" for task_id in leased])
+    rows = tx.all_many("just_claimed", [(task_id,) for task_id in leased])
     claimed = [(moves, RECORDS.task(*task)) for moves, *task in rows]
     if claimed:
         tx.last_task = claimed[-1][1].id, claimed[-1][1].revision
@@ -137,25 +145,84 @@ def claim(tx: WriteTransaction, claim: Claim) -> list[Claimed]:
     return [Claimed(task=task, fresh=task.revision == SUBMITTED_ONLY + 1, alone=claim.alone) for _, task in claimed]
 
 
-def _next_ready(tx: WriteTransaction, request: Claim, *, any_paused: bool) -> list[Row]:
-    """Find what to lease, in two statements whatever the number of queues and names; one where nothing is ready.
-
-    One more where any queue or name is paused.
-    """
-    kind = "suspect" if request.alone else "ready"
+def _lease_next(tx: WriteTransaction, request: Claim, worker: _WorkerLease) -> list[str]:
+    """Lease the next tasks; those with limits only if their keys have room for them."""
     limit = min(request.limit, 1) if request.alone else request.limit
     if limit <= 0:
         return []
+    keys, let_out = limit_keys.Keys(tx), dict[str, str]()
+    if worker.look_at is not None and worker.look_at <= tx.now:
+        let_out = lines.let_out(tx, keys)
+    leased: list[Row] = []
+    for number in range(_MOST_LOOKS):
+        wanted = limit - len(leased)
+        ready = _next_ready(tx, request, max(wanted, number * _MORE), worker)
+        taken, any_full = _take_fitting(tx, keys, ready, wanted, strictly=number < _MOST_LOOKS // 2)
+        lease = (request.worker_id, request.number, int(request.alone), tx.now, request.key_form)
+        tx.run_many("lease_task", [(task_id, *lease) for _, task_id, _ in taken])
+        leased += taken
+        if not any_full:
+            break
+        let_out |= lines.let_out(tx, keys)
+        if len(leased) == limit:
+            break
+    task_ids = [task_id for _, task_id, _ in sorted(leased)]
+    tx.hints.update(f"queue:{let_out[task_id]}" for task_id in let_out.keys() - set(task_ids))
+    return task_ids
+
+
+def _take_fitting(
+    tx: WriteTransaction, keys: limit_keys.Keys, ready: list[Row], wanted: int, *, strictly: bool
+) -> tuple[list[Row], bool]:
+    """Choose, in order, what can begin. A candidate that finds a key full goes back into the line of that key.
+
+    Return whether any did. With ``strictly``, nothing behind it is chosen: another task may come out of its line.
+    """
+    if all(limits is None for _, _, limits in ready):
+        return ready[:wanted], False
+    taken, any_full = list[Row](), False
+    for row in ready:
+        if len(taken) == wanted:
+            break
+        names = keys_of(row[2])
+        if (full := keys.first_full(names)) is not None:
+            tx.run("hold_candidate", row[1], full)
+            any_full = True
+        elif any_full and strictly:
+            break
+        else:
+            keys.begin(names)
+            taken.append(row)
+    keys.write()
+    return taken, any_full
+
+
+def _next_ready(tx: WriteTransaction, request: Claim, limit: int, worker: _WorkerLease) -> list[Row]:
+    """Find the next tasks: up to ``limit``, and no more of a queue than may be at work."""
     queues, names = set(request.queues), set(request.names)
-    if any_paused:
+    if worker.any_paused:
         queues, names = flow.without_paused(tx, queues, names)
+    if not worker.any_limited:
+        return _first_ready(tx, request, queues, names, limit)
+    free = places.free_places(tx, queues)
+    rows = _first_ready(tx, request, queues - free.keys(), names, limit)
+    for queue, count in free.items():
+        rows += _first_ready(tx, request, {queue}, names, min(limit, count))
+    return sorted(rows)[: max(limit, 0)]
+
+
+def _first_ready(tx: WriteTransaction, request: Claim, queues: set[str], names: set[str], limit: int) -> list[Row]:
+    """Find the first tasks, in two statements whatever the number of queues and names; one where nothing is ready."""
+    kind = "suspect" if request.alone else "ready"
+    if limit <= 0 or not queues:
+        return []
     if len(queues) == len(names) == 1:
-        lines = [(queues.pop(), names.pop())]
+        pairs: list[Row] = [(*queues, *names)]
     else:
-        lines = [line for line in tx.all(f"{kind}_lines", _to_json(queues)) if line[1] in names]
-    if len(lines) > 1:
-        return tx.all(f"merged_{kind}_tasks", _to_json(lines), tx.now, limit, request.key_form)
-    return [row for line in lines for row in tx.all(f"{kind}_tasks", *line, tx.now, limit, request.key_form)]
+        pairs = [pair for pair in tx.all(f"{kind}_lines", _to_json(queues)) if pair[1] in names]
+    if len(pairs) > 1:
+        return tx.all(f"merged_{kind}_tasks", _to_json(pairs), tx.now, limit, request.key_form)
+    return [row for pair in pairs for row in tx.all(f"{kind}_tasks", *pair, tx.now, limit, request.key_form)]
 
 
 def _to_json(items: Collection[object]) -> str:
@@ -180,6 +247,10 @@ def acquire(tx: WriteTransaction, task_id: str, worker_id: str, key_form: int) -
         raise Conflict(paused_message(task_id, paused))
     if row.key_form > key_form:
         raise Conflict(newer_keys_message(task_id, key_form=row.key_form, spoken=key_form))
+    if worker.any_limited and (no_place := places.refusal(tx, row)) is not None:
+        raise no_place
+    if (full := limit_keys.take_places(tx, row.limits)) is not None:
+        raise NoPlace(task_id, key=full)
     fresh = row.revision == SUBMITTED_ONLY
     with lifecycle.changing(tx, row):
         lifecycle.take(tx, row, worker_id, key_form=key_form)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused, not_quiet_message, reopening_refused
 from holdfast.model.effect import EffectState
-from holdfast.model.errors import BudgetExceeded, QueueFull
+from holdfast.model.errors import BudgetExceeded, InvalidValue, NoPlace, NotFound, QueueFull
 from holdfast.model.operations import (
     SAME_INPUT,
     ApplyPatch,
@@ -40,9 +40,9 @@ from holdfast.model.operations import (
 )
 from holdfast.model.task import NewTask, Submitted
 from holdfast.store.records import payload_or_none
-from holdfast.store.sqlite import lifecycle, submission
+from holdfast.store.sqlite import lifecycle, limit_keys, places, submission
 from holdfast.store.sqlite.records import RECORDS, approval_values, effect_values, step_values
-from holdfast.store.sqlite.rows import TaskRow, micros, micros_or_none
+from holdfast.store.sqlite.rows import TaskRow, had_slot, micros, micros_or_none
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 
@@ -50,11 +50,17 @@ class Refused(Exception):
     """One operation does not apply, so nothing of its Commit may stay. A signal, not an error for a caller."""
 
     def __init__(
-        self, refusal: Refusal, detail: str, budget: BudgetExceeded | None = None, *, full: QueueFull | None = None
+        self,
+        refusal: Refusal,
+        detail: str,
+        budget: BudgetExceeded | None = None,
+        *,
+        full: QueueFull | None = None,
+        no_place: NoPlace | None = None,
     ) -> None:
         """Carry what the verdict will say."""
         super().__init__(detail)
-        self.refusal, self.detail, self.budget, self.full = refusal, detail, budget, full
+        self.refusal, self.detail, self.budget, self.full, self.no_place = refusal, detail, budget, full, no_place
 
 
 def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
@@ -104,7 +110,7 @@ def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
         case InheritKeys(key_form=key_form):
             row.key_form = row.key_form or key_form
         case Rest(resting):
-            row.resting = row.fence if resting else 0
+            _rest(tx, row, resting=resting)
         case ShareWorker(acquitted):
             row.alone = 0
             row.deaths = 0 if acquitted else row.deaths
@@ -127,6 +133,17 @@ def apply_operation(  # noqa: C901, PLR0912, PLR0915 - one case an operation
         case Release() | Move():
             pass  # applied after everything else
     return None
+
+
+def _rest(tx: WriteTransaction, row: TaskRow, *, resting: bool) -> None:
+    """Begin or end a rest. A task that works again takes a place of its queue and of each of its limits, or none."""
+    if not resting and row.resting == row.fence:
+        no_place = places.refusal(tx, row)
+        if no_place is None and not had_slot(row) and (full := limit_keys.take_places(tx, row.limits)) is not None:
+            no_place = NoPlace(row.id, key=full)
+        if no_place is not None:
+            raise Refused(Refusal.NO_PLACE, str(no_place), no_place=no_place)
+    row.resting = row.fence if resting else 0
 
 
 def _write_effect(tx: WriteTransaction, commit: Commit, row: TaskRow, op: WriteEffect) -> None:
@@ -212,6 +229,8 @@ def _submit_child(tx: WriteTransaction, commit: Commit, task: NewTask) -> Submit
         submitted = submission.submit(tx, task)
     except QueueFull as full:
         raise Refused(Refusal.FULL, str(full), full=full) from None
+    except (NotFound, InvalidValue) as error:  # the key of no limit
+        raise Refused(Refusal.CONFLICT, str(error)) from None
     if submitted.conflict:
         raise Refused(Refusal.KEY, f"a child of {commit.task_id} needs key {task.key!r}, taken by {submitted.task_id}")
     return submitted

@@ -29,7 +29,7 @@ class Peeked:
 
 
 def peek(path: Path) -> Peeked:
-    """Look at a file, and change nothing in it. Raises as opening it does, where it is no store."""
+    """Look at a file, and change nothing in it. Raises as opening it does, where it is not a store."""
     refuse_inherited(str(path))
     path = path.resolve()  # SQLite keeps the WAL beside the file itself, not beside a link to it
     wal = path.with_name(f"{path.name}-wal")

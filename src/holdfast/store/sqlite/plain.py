@@ -109,9 +109,20 @@ def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verd
     """End each task that is held as the Commit says and whose end concerns no other task."""
     by_task = {plain.task_id: plain for plain in part}
     changed, transitions, outcomes, forgotten = [], [], [], []
-    for moves, has_outcome, has_unfinished, task_id, owner, fence, sequence, state, is_held, *shown in tx.all_many(
-        "ending_head", [(task_id,) for task_id in by_task]
-    ):
+    for (
+        moves,
+        awaiting,
+        limits,
+        has_outcome,
+        has_unfinished,
+        task_id,
+        owner,
+        fence,
+        sequence,
+        state,
+        is_held,
+        *shown,
+    ) in tx.all_many("ending_head", [(task_id,) for task_id in by_task]):
         _, held, _, end, actor = by_task[task_id]
         if has_unfinished or is_held or end is None or state not in _ENDING:
             continue
@@ -124,6 +135,10 @@ def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verd
         elif has_outcome:
             forgotten.append((task_id,))
         tx.hints.add(f"task:{task_id}")
+        if awaiting is not None:
+            tx.hints.add(f"queue:{awaiting}")
+        if limits is not None:
+            tx.note_free(limits)
         verdicts[task_id] = _verdict(task_id, held, end.to, None, *shown)
     tx.run_many("end", changed)
     tx.run_many("insert_transition", transitions)

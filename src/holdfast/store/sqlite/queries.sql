@@ -7,8 +7,9 @@
 
 -- name: insert_task
 INSERT INTO tasks (id, name, agent_id, queue, priority, key, schedule, parent_id, input_digest, search, state,
-                   ready, rank, available_at, deadline, created_at, updated_at, finished_at, round, labels)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17, ?18, ?19)
+                   ready, rank, available_at, deadline, created_at, updated_at, finished_at, round, labels, limits, held,
+                   waits_for)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17, ?18, ?19, ?20, ?21, ?22)
 
 -- name: insert_input
 -- With the last position that was given out: later events are those above it.
@@ -24,7 +25,8 @@ SELECT created_at FROM tasks WHERE id = ?
 -- name: replace_task
 -- All that a later submission with its key changes of a task that was never claimed.
 UPDATE tasks SET agent_id = ?2, priority = ?3, input_digest = ?4, search = ?5, ready = ?6, rank = ?7, available_at = ?8,
-    deadline = ?9, labels = ?10, updated_at = ?11, revision = revision + 1
+    deadline = ?9, labels = ?10, updated_at = ?11, limits = ?12, waits_for = ?13, held = held & 1 | iif(?12 IS NULL, 0, 2),
+    revision = revision + 1
 WHERE id = ?1
 
 -- name: release_key
@@ -35,7 +37,7 @@ UPDATE tasks SET key = NULL WHERE id = ?
 UPDATE accounts SET ceiling = NULL WHERE account = ?
 
 -- name: searched_names
--- What a task is found by, besides its input.
+-- The searchable fields of a task, besides its input.
 SELECT name, agent_id, key FROM tasks WHERE id = ?
 
 -- name: replace_search
@@ -48,8 +50,10 @@ SELECT id, name, input_digest FROM tasks WHERE id = ?
 SELECT id, name, input_digest FROM tasks WHERE name = ? AND key = ?
 
 -- name: task_row
--- What a transaction works on.
-SELECT {task_row} FROM tasks WHERE id = ?
+-- The row of a task, for a transaction that changes it. Besides, whether another task may wait for its slot: as many tasks
+-- of its queue are at work as may be. A look into an index that is empty in most stores.
+SELECT {task_row}, EXISTS (SELECT 1 FROM queues q WHERE q.name = tasks.queue AND q.working >= q.concurrency)
+FROM tasks WHERE id = ?
 
 -- name: put_outcome
 INSERT INTO outcomes (task_id, result, error) VALUES (?1, ?2, ?3)
@@ -68,8 +72,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 SELECT id, owner, fence, sequence, state, held, revision, version, cancel_requested FROM tasks WHERE id = ?
 
 -- name: ending_head
--- The same for a Commit that ends its task, with what the end would have to look after besides.
-SELECT moves,
+-- The same for a Commit that ends its task, with what the end would have to look after besides; with the queue if its other
+-- tasks may wait for the slot, and the limits whose permits it gives back.
+SELECT moves, (SELECT q.name FROM queues q WHERE q.name = tasks.queue AND q.working >= q.concurrency), limits,
        EXISTS (SELECT 1 FROM outcomes WHERE task_id = ?1) AS has_outcome,
        EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open')
            OR EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1)
@@ -199,15 +204,15 @@ SELECT EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open'),
        EXISTS (SELECT 1 FROM joins WHERE child_id = ?1)
 
 -- name: leave_joins
--- A child ended: strike it off every join that counts on it.
+-- A child ended: remove it from every join that counts it.
 DELETE FROM joins WHERE child_id = ? RETURNING task_id, key
 
 -- name: lower_join
 UPDATE waits SET remaining = remaining - 1 WHERE task_id = ? AND key = ? RETURNING remaining
 
 -- name: wait_that_holds
--- Why a waiting task may go on, if it may; the order of the cases is their precedence. An event has to be there to be
--- read: woken for one that was pruned, a task would find nothing, wait again and be woken again.
+-- Why a waiting task may go on, if it may; the order of the cases is their precedence. The event must still be
+-- stored: woken for a pruned one, a task would find nothing, wait again and be woken again.
 SELECT min(CASE
     WHEN w.kind = 'time' AND w.due_at <= ?2 THEN 1
     WHEN w.kind = 'event'
@@ -256,10 +261,13 @@ SELECT id, label, lease / 1000000.0 AS lease, state, claims, details, started_at
 
 -- name: worker_lease
 -- Whether a worker may act: its state, its last claim, and when it expires on which boot. Besides, whether there is any
--- pause of a queue or a name to look at: no other statement is run for that while there is none.
+-- pause of a queue or a name to look at, any queue whose tasks at work are limited, and when a line of tasks that wait for a
+-- limit has to be looked at: no other statement is run for that while there is none.
 SELECT state, claims, boot_id, expires, lease,
        EXISTS (SELECT 1 FROM pauses WHERE subject >= 'queue:' AND subject < 'queue;')
-           OR EXISTS (SELECT 1 FROM pauses WHERE subject >= 'task:' AND subject < 'task;')
+           OR EXISTS (SELECT 1 FROM pauses WHERE subject >= 'task:' AND subject < 'task;'),
+       EXISTS (SELECT 1 FROM queues WHERE concurrency IS NOT NULL),
+       (SELECT look_at FROM limit_keys WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1)
 FROM workers WHERE id = ?
 
 -- name: renew_worker
@@ -304,7 +312,7 @@ SELECT queue, name FROM lines WHERE name IS NOT NULL
 
 -- name: ready_tasks
 -- The next tasks of one queue and name: reads only claimable rows, in order.
-SELECT rank, id FROM tasks
+SELECT rank, id, limits FROM tasks
 WHERE ready = 1 AND held = 0 AND queue = ?1 AND name = ?2
   AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
 ORDER BY rank, id LIMIT ?4
@@ -314,13 +322,13 @@ ORDER BY rank, id LIMIT ?4
 -- is taken the next one of its pair. It reads one row a pair and one a task. (A scan over several pairs would have to sort
 -- them all.) The next one has the same rank or a higher one, asked for apart: one comparison of both columns would read
 -- all tasks of the same rank again and again, and tasks that were submitted together have the same rank.
-WITH RECURSIVE merged (queue, name, rank, id) AS (
-    SELECT l.value ->> 0, l.value ->> 1, t.rank, t.id FROM json_each(?1) l CROSS JOIN tasks t ON t.id = (
+WITH RECURSIVE merged (queue, name, rank, id, limits) AS (
+    SELECT l.value ->> 0, l.value ->> 1, t.rank, t.id, t.limits FROM json_each(?1) l CROSS JOIN tasks t ON t.id = (
         SELECT n.id FROM tasks n WHERE n.ready = 1 AND n.held = 0 AND n.queue = l.value ->> 0 AND n.name = l.value ->> 1
           AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
         ORDER BY n.rank, n.id LIMIT 1)
     UNION ALL
-    SELECT m.queue, m.name, t.rank, t.id FROM merged m CROSS JOIN tasks t ON t.id = coalesce((
+    SELECT m.queue, m.name, t.rank, t.id, t.limits FROM merged m CROSS JOIN tasks t ON t.id = coalesce((
         SELECT n.id FROM tasks n
         WHERE n.ready = 1 AND n.held = 0 AND n.queue = m.queue AND n.name = m.name AND n.rank = m.rank AND n.id > m.id
           AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
@@ -332,17 +340,17 @@ WITH RECURSIVE merged (queue, name, rank, id) AS (
         ORDER BY n.rank, n.id LIMIT 1))
     ORDER BY 3, 4 LIMIT ?3
 )
-SELECT rank, id FROM merged
+SELECT rank, id, limits FROM merged
 
 -- name: suspect_tasks
-SELECT rank, id FROM tasks
+SELECT rank, id, limits FROM tasks
 WHERE ready = 2 AND held = 0 AND queue = ?1 AND name = ?2
   AND (deadline IS NULL OR deadline > ?3 OR must_undo) AND key_form <= ?5
 ORDER BY rank, id LIMIT ?4
 
 -- name: merged_suspect_tasks
 -- The first suspect of several pairs of queue and name; one at a time is handed out.
-SELECT t.rank, t.id FROM json_each(?1) l CROSS JOIN tasks t ON t.id = (
+SELECT t.rank, t.id, t.limits FROM json_each(?1) l CROSS JOIN tasks t ON t.id = (
     SELECT n.id FROM tasks n WHERE n.ready = 2 AND n.held = 0 AND n.queue = l.value ->> 0 AND n.name = l.value ->> 1
       AND (n.deadline IS NULL OR n.deadline > ?2 OR n.must_undo) AND n.key_form <= ?4
     ORDER BY n.rank, n.id LIMIT 1)
@@ -365,7 +373,8 @@ SELECT EXISTS (
     WHERE ready = 2 AND held = 0
       AND queue IN (SELECT value FROM json_each(?1)) AND name IN (SELECT value FROM json_each(?2))
       AND key_form <= ?3
-      AND NOT EXISTS (SELECT 1 FROM pauses WHERE subject IN ('queue:' || queue, 'task:' || name)))
+      AND NOT EXISTS (SELECT 1 FROM pauses WHERE subject IN ('queue:' || queue, 'task:' || name))
+      AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.name = tasks.queue AND q.working >= q.concurrency))
 
 -- name: queue_settings
 SELECT {queue_settings} FROM queues ORDER BY name
@@ -375,12 +384,33 @@ SELECT {queue_settings} FROM queues WHERE name = ?
 
 -- name: insert_queue
 -- The only time that its tasks are counted.
-INSERT INTO queues (name, max_pending, pending)
-SELECT ?1, NULL, count(*) FROM tasks INDEXED BY tasks_open
-WHERE finished_at IS NULL AND state = 'pending' AND queue = ?1
+INSERT INTO queues (name, pending, working)
+SELECT ?1, count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE owner IS NOT NULL AND resting <> fence)
+FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL AND queue = ?1
 
 -- name: set_max_pending
 UPDATE queues SET max_pending = ?2 WHERE name = ?1
+
+-- name: set_concurrency
+UPDATE queues SET concurrency = ?2 WHERE name = ?1
+
+-- name: set_retention
+-- The next sweep looks, whatever was agreed before.
+UPDATE queues SET retention = ?2, prunes_at = iif(?2 IS NULL, NULL, ?3) WHERE name = ?1
+
+-- name: due_retentions
+SELECT name, retention FROM queues INDEXED BY queues_with_retention WHERE prunes_at <= ?1 ORDER BY prunes_at, name LIMIT ?2
+
+-- name: put_off_pruning
+UPDATE queues SET prunes_at = ?2 WHERE name = ?1
+
+-- name: free_places
+-- Of these queues those that have a limit, with how many more of their tasks may begin.
+SELECT name, max(concurrency - working, 0) FROM queues INDEXED BY queues_with_places
+WHERE concurrency IS NOT NULL AND name IN (SELECT value FROM json_each(?1))
+
+-- name: places_of_queue
+SELECT concurrency, working FROM queues WHERE name = ? AND concurrency IS NOT NULL
 
 -- name: pauses
 SELECT {pause} FROM pauses ORDER BY subject
@@ -418,7 +448,7 @@ SELECT {lease} FROM tasks WHERE owner = ? ORDER BY id
 SELECT id, cancel_requested IS NOT NULL FROM tasks WHERE owner = ? AND (cancel_requested IS NOT NULL OR held & 1)
 
 -- name: held_by_the_dead
--- Driven from the dead that still hold something: neither every lease nor every dead worker is looked at.
+-- Begins at the dead workers that still hold something: it reads neither every lease nor every dead worker.
 SELECT t.id, w.seen_at FROM workers w CROSS JOIN tasks t ON t.owner = w.id
 WHERE w.state = 'dead' AND w.cleared = 0 AND t.owner IS NOT NULL ORDER BY t.id LIMIT ?
 
@@ -459,7 +489,12 @@ SELECT min(due), coalesce((
     SELECT min(deadline) FROM tasks WHERE deadline IS NOT NULL AND owner IS NULL AND undoing = 0
         AND (state = 'waiting' OR (state IN ('pending', 'review') AND must_undo = 0))
     UNION ALL
-    SELECT min(expires_at) FROM approvals WHERE state = 'open' AND expires_at IS NOT NULL)
+    SELECT min(expires_at) FROM approvals WHERE state = 'open' AND expires_at IS NOT NULL
+    UNION ALL
+    SELECT min(look_at) FROM limit_keys WHERE look_at IS NOT NULL
+    UNION ALL
+    SELECT min(p.settles_at) FROM permits p
+    WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = p.worker_id AND w.state <> 'dead'))
 
 -- name: due_schedules
 -- What next_due sees, up to ?2 of each kind, as of ?1.
@@ -492,7 +527,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, 1
 ON CONFLICT (name) DO NOTHING
 
 -- name: update_schedule
--- Only as it was seen, with the revision ?16.
+-- Only if it still has the revision ?16.
 UPDATE schedules
 SET spec = ?2, anchored_at = ?3, tick_at = ?4, due_at = ?5, waits_for_last = ?6, declared = ?7, declared_by = ?8,
     paused_at = ?9, paused_by = ?10, pause_reason = ?11, last_tick_at = ?12, last_task_id = ?13, fired_at = ?14,
@@ -515,7 +550,7 @@ SELECT t.id, t.name, t.agent_id, CAST('null' AS BLOB) AS user_input, t.state, o.
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for
 FROM tasks t
 LEFT JOIN outcomes o ON o.task_id = t.id
 WHERE t.id = ?
@@ -608,7 +643,7 @@ SELECT {artifact} FROM artifacts WHERE id = ?
 INSERT INTO artifacts (id, size, media_type, created_at, content) VALUES (?, ?, ?, ?, ?)
 
 -- name: renew_artifact
--- Stored again, so wanted again: it counts as new for prune.
+-- Stored again: its age begins again, so that prune keeps it.
 UPDATE artifacts SET created_at = ?2 WHERE id = ?1
 
 -- name: insert_chunk
@@ -646,7 +681,7 @@ INSERT INTO subjects (entity, attribute, other, mark) VALUES (?, ?, ?, ?)
 ON CONFLICT (entity, attribute, other) DO UPDATE SET mark = excluded.mark
 
 -- name: delete_mark
--- Once the last fact is gone.
+-- When its last fact has been deleted.
 DELETE FROM subjects
 WHERE entity = ?1 AND attribute = ?2 AND other = ?3
   AND NOT EXISTS (SELECT 1 FROM facts f WHERE f.entity = ?1 AND f.attribute = ?2 AND f.other = ?3)
@@ -700,8 +735,9 @@ FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL GROUP BY queue ORDER 
 -- behind (?5, ?6) in the order of time what is delayed.
 -- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next
 -- (by the name, then by the queue: of (queue, name) > (?, ?) with an end beside it SQLite would use the queue alone), and
--- of each only a page is read, as in a claim. Beside them, suspects and tasks whose time has come but that no sweep has
--- seen: few, as long as anybody claims, so that they may be sorted. No name has the last of all characters in it.
+-- of each only a page is read, as in a claim. `held_lines` does the same for tasks that wait for a limit. Beside them,
+-- suspects and tasks whose time has come but that no sweep has seen: few, as long as any worker claims, so that they may
+-- be sorted. No name has the last of all characters in it.
 WITH RECURSIVE lines (queue, name) AS (
     SELECT queue, name FROM tasks WHERE id = (
         SELECT id FROM tasks
@@ -712,10 +748,27 @@ WITH RECURSIVE lines (queue, name) AS (
         (SELECT id FROM tasks WHERE ready = 1 AND held = 0 AND queue = l.queue AND name > l.name ORDER BY name LIMIT 1),
         (SELECT id FROM tasks WHERE ready = 1 AND held = 0 AND queue > l.queue AND queue <= coalesce(?1, char(1114111))
          ORDER BY queue, name LIMIT 1))
+), held_lines (queue, name) AS (
+    SELECT queue, name FROM tasks WHERE id = (
+        SELECT id FROM tasks
+        WHERE ready >= 1 AND held = 2 AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
+        ORDER BY queue, name LIMIT 1)
+    UNION ALL
+    SELECT t.queue, t.name FROM held_lines l CROSS JOIN tasks t ON t.id = coalesce(
+        (SELECT id FROM tasks WHERE ready >= 1 AND held = 2 AND queue = l.queue AND name > l.name ORDER BY name LIMIT 1),
+        (SELECT id FROM tasks WHERE ready >= 1 AND held = 2 AND queue > l.queue AND queue <= coalesce(?1, char(1114111))
+         ORDER BY queue, name LIMIT 1))
 ), page AS MATERIALIZED (
     SELECT t.id, 0 AS delayed, t.rank AS place FROM lines l CROSS JOIN tasks t ON t.id IN (
         SELECT id FROM tasks
         WHERE ready = 1 AND held = 0 AND queue = l.queue AND name = l.name AND (rank, id) > (?3, ?4)
+          AND state = 'pending'
+          AND (deadline IS NULL OR deadline > ?2 OR must_undo)
+        ORDER BY rank, id LIMIT ?7)
+    UNION ALL
+    SELECT t.id, 0, t.rank FROM held_lines l CROSS JOIN tasks t ON t.id IN (
+        SELECT id FROM tasks
+        WHERE ready >= 1 AND held = 2 AND queue = l.queue AND name = l.name AND (rank, id) > (?3, ?4)
           AND state = 'pending'
           AND (deadline IS NULL OR deadline > ?2 OR must_undo)
         ORDER BY rank, id LIMIT ?7)
@@ -809,6 +862,51 @@ WITH RECURSIVE roots AS MATERIALIZED (
 )
 SELECT id FROM trees ORDER BY ended, root, depth, id LIMIT ?2
 
+-- name: kept_no_longer
+-- The same of one queue and one state, of roots that never had a parent. A tree goes by the setting of its root: its other
+-- tasks may lie in queues that keep theirs. So where the limit cuts a tree, the children go first. Were the root to go
+-- first, no setting would reach what is left.
+WITH RECURSIVE roots AS MATERIALIZED (
+    SELECT t.id, t.finished_at FROM tasks t INDEXED BY tasks_kept
+    WHERE t.queue = ?1 AND t.state = ?2 AND t.finished_at IS NOT NULL AND t.finished_at < ?3 AND t.parent_id IS NULL
+      AND NOT EXISTS (
+          WITH RECURSIVE tree (id) AS (
+              SELECT t.id UNION ALL SELECT c.id FROM tree CROSS JOIN tasks c ON c.parent_id = tree.id
+          )
+          SELECT 1 FROM tree CROSS JOIN tasks m ON m.id = tree.id
+          WHERE m.finished_at IS NULL OR m.finished_at >= ?3
+             OR EXISTS (SELECT 1 FROM reservations r WHERE r.account = m.id)
+             OR EXISTS (SELECT 1 FROM effects e
+                        WHERE e.task_id = m.id AND e.state IN ('armed', 'in_doubt', 'needs_human')))
+    ORDER BY t.finished_at, t.id LIMIT ?4
+), trees (id, depth, root, ended) AS (
+    SELECT id, 0, id, finished_at FROM roots
+    UNION ALL
+    SELECT c.id, trees.depth + 1, trees.root, trees.ended FROM trees CROSS JOIN tasks c ON c.parent_id = trees.id
+)
+SELECT id FROM trees ORDER BY ended, root, depth DESC, id LIMIT ?4
+
+-- name: effects_of_tasks
+SELECT DISTINCT effect_id FROM effects WHERE task_id IN (SELECT value FROM json_each(?))
+
+-- name: artifacts_of_tasks
+SELECT DISTINCT artifact_id FROM artifact_links WHERE task_id IN (SELECT value FROM json_each(?))
+
+-- name: delete_own_events
+-- On the channels of tasks ?1 that are deleted, and of their effects ?2, unless a fork has such an effect as well.
+DELETE FROM events WHERE channel IN (
+    SELECT word.column1 || gone.value FROM (VALUES ('task:'), ('inbox:')) AS word CROSS JOIN json_each(?1) AS gone
+    UNION ALL
+    SELECT 'taken:' || gone.value FROM json_each(?2) AS gone
+    WHERE NOT EXISTS (SELECT 1 FROM effects f WHERE f.effect_id = gone.value))
+
+-- name: delete_unused_artifacts
+-- Of these artifacts those as old that no task uses any more.
+DELETE FROM artifacts
+WHERE id IN (SELECT value FROM json_each(?1)) AND created_at < ?2
+  AND NOT EXISTS (SELECT 1 FROM artifact_links l WHERE l.artifact_id = artifacts.id)
+RETURNING content
+
 -- name: delete_task
 DELETE FROM tasks WHERE id = ?
 
@@ -841,7 +939,7 @@ DELETE FROM artifacts WHERE id IN (
 RETURNING content
 
 -- name: prune_uploads
--- The table holds only what is under way: there is little to look at.
+-- The table holds only uploads that are under way, so it is small.
 DELETE FROM uploads WHERE id IN (SELECT id FROM uploads WHERE renewed_at < ?1 ORDER BY renewed_at LIMIT ?2)
 RETURNING id
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 from holdfast.model.canonical import digest
 from holdfast.model.effect import Evidence
 from holdfast.model.errors import NotFound
 from holdfast.model.queries import Pruned
+from holdfast.model.queue_settings import PRUNES_EVERY, PRUNES_ON_AFTER
 from holdfast.model.records import Artifact, ArtifactLink
+from holdfast.store.sqlite.limit_keys import Keys
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import micros
@@ -96,14 +99,46 @@ def prune(tx: WriteTransaction, older_than: timedelta, limit: int) -> Pruned:
     """Delete what ended or was made before the cutoff, one bounded batch."""
     cutoff = tx.now - older_than // _MICROSECOND
     tasks = [task_id for (task_id,) in tx.all("prunable_tasks", cutoff, limit)]
-    for task_id in tasks:
-        tx.run("delete_task", task_id)  # its journal goes with it, by the foreign keys
-        tx.run("delete_account", task_id)
-        tx.run("delete_evidence", task_id)
+    _delete_tasks(tx, tasks)
     events = tx.changes("prune_events", cutoff, limit)
     artifacts = tx.all("prune_artifacts", cutoff, limit)
     uploads = tx.all("prune_uploads", cutoff, limit)
     tx.run_many("delete_chunks", artifacts + uploads)
     tx.run("prune_workers", cutoff)
+    Keys(tx).load(key for (key,) in tx.all("keys_with_uses_over", tx.now, limit))
     more = limit in (len(tasks), events, len(artifacts), len(uploads))
     return Pruned(tasks=len(tasks), events=events, artifacts=len(artifacts), more=more)
+
+
+def prune_kept(tx: WriteTransaction, limit: int) -> int:
+    """Delete ended tasks that their queues keep no longer, of the queues whose turn it is; return how many."""
+    deleted = 0
+    for queue, retention in tx.all("due_retentions", tx.now, limit):
+        for state, kept_for in json.loads(retention).items():
+            if deleted < limit:
+                deleted += _prune_queue(tx, queue, state, tx.now - kept_for, limit - deleted)
+        pause = PRUNES_EVERY if deleted < limit else PRUNES_ON_AFTER
+        tx.run("put_off_pruning", queue, tx.now + pause // _MICROSECOND)
+        if deleted >= limit:
+            break
+    return deleted
+
+
+def _prune_queue(tx: WriteTransaction, queue: str, state: str, cutoff: int, limit: int) -> int:
+    tasks = [task_id for (task_id,) in tx.all("kept_no_longer", queue, state, cutoff, limit)]
+    if not tasks:
+        return 0
+    gone = json.dumps(tasks)
+    effects = json.dumps([effect_id for (effect_id,) in tx.all("effects_of_tasks", gone)])
+    artifacts = json.dumps([artifact_id for (artifact_id,) in tx.all("artifacts_of_tasks", gone)])
+    _delete_tasks(tx, tasks)
+    tx.run("delete_own_events", gone, effects)
+    tx.run_many("delete_chunks", tx.all("delete_unused_artifacts", artifacts, cutoff))
+    return len(tasks)
+
+
+def _delete_tasks(tx: WriteTransaction, task_ids: list[str]) -> None:
+    for task_id in task_ids:
+        tx.run("delete_task", task_id)  # its journal goes with it, by the foreign keys
+        tx.run("delete_account", task_id)
+        tx.run("delete_evidence", task_id)

@@ -91,18 +91,31 @@ class TaskRow:
     updated_at: int
     started_at: int | None
     finished_at: int | None
+    limits: bytes | None
+    is_awaited: int
+    """Whether another task may wait for its slot. Not a column: see the query task_row."""
     stored: Row
     """The columns as they stand in the database: what differs from them is written."""
 
 
-TASK_COLUMNS = tuple(field.name for field in fields(TaskRow) if field.name != "stored")
+TASK_COLUMNS = tuple(field.name for field in fields(TaskRow) if field.name not in {"is_awaited", "stored"})
 
 column_values: Callable[[TaskRow], Row] = attrgetter(*TASK_COLUMNS)
 """Return the row's columns in the order of TASK_COLUMNS."""
 
 
+def has_slot(row: TaskRow) -> bool:
+    """Say whether a worker works on the task: one that only waits where it is has given its slot back."""
+    return row.owner is not None and row.resting != row.fence
+
+
+def had_slot(row: TaskRow) -> bool:
+    """Say the same of the row as it stands in the database."""
+    return has_slot(task_row(row.stored))
+
+
 def task_row(row: Row) -> TaskRow:
-    """Make a TaskRow of the columns ``TASK_COLUMNS``."""
+    """Make a TaskRow of a row of the query task_row."""
     made = TaskRow(*(*row, row))
     made.state = TaskState(made.state)
     return made

@@ -61,7 +61,7 @@ def _tables_of(sql: str) -> set[str]:
 
 
 def _own_tables() -> frozenset[str]:
-    """Return what the migrations leave, one after the other: one may take a view away and make it anew."""
+    """Return what the migrations leave, one after the other: one may drop a view and make it again."""
     names = {"migrations"}
     for step in MIGRATIONS:
         names -= set(re.findall(r"DROP VIEW (\w+)", step.sql))
@@ -80,7 +80,7 @@ class StatementGuard:
     """Stands at the writer's connection while a user's statement runs."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        """Take the place once: each change of it would have SQLite prepare every statement anew."""
+        """Take the place once: each change of it would have SQLite prepare every statement again."""
         self._connection = connection
         self._is_on_duty = False
         self._why = ""

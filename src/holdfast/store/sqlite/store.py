@@ -16,7 +16,9 @@ from holdfast.store.sqlite import (
     flow,
     journals,
     lease,
+    limits,
     memory,
+    permits,
     queries,
     retention,
     schedules,
@@ -40,8 +42,12 @@ class SqliteBackend(Database, Backend):
     pause = written(flow.pause)
     unpause = written(flow.unpause)
     pauses = quickly(flow.pauses)
-    set_queue = written(flow.set_queue, items=lambda name, max_pending: MANY)
+    set_queue = written(flow.set_queue, items=lambda name, change: MANY)
     queue_settings = quickly(flow.queue_settings)
+    set_limit = written(limits.set_limit, items=lambda limit: MANY)
+    close_limit = written(limits.close_limit)
+    take_permits = written(permits.take_permits, items=lambda requests: len(requests))
+    return_permits = written(permits.return_permits, items=lambda returned: len(returned))
 
     register = written(lease.register)
     heartbeat = written(lease.heartbeat)
@@ -72,6 +78,7 @@ class SqliteBackend(Database, Backend):
     count = slowly(queries.count)
     summary = slowly(queries.summary)
     queues = slowly(queries.queues)
+    limit_uses = slowly(limits.limit_uses)
     queued = slowly(queries.queued)
     ids = slowly(queries.ids)
     effects = slowly(queries.effects)
@@ -100,6 +107,8 @@ class SqliteBackend(Database, Backend):
     subject = quickly(memory.subject)
     recall = slowly(memory.recall)
     search = slowly(memory.search)
+
+    limits = quickly(limits.limits)
 
     async def vitals(self, *, thorough: bool) -> Vitals:
         """See ReadVerbs."""

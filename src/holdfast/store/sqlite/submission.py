@@ -12,6 +12,7 @@ from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, is_untouched, search_text, stays_in_queue
 from holdfast.model.transitions import TaskState
 from holdfast.store.records import Row, payload_or_none
+from holdfast.store.sqlite import limits
 from holdfast.store.sqlite.database import MANY, Database
 from holdfast.store.sqlite.flow import full_queue
 from holdfast.store.sqlite.lifecycle import EVENT, wake, write_outcome
@@ -72,6 +73,7 @@ def _replace_waiting(tx: WriteTransaction, task_id: str, task: NewTask, user_inp
         ((created_at,),) = tx.all("task_age", task_id)
         available_at = min(available_at, created_at + task.debounce_max // _MICROSECOND)
     is_ready = available_at <= tx.now
+    limits.ensure_keys(tx, task.limits)
     tx.run(
         "replace_task",
         task_id,
@@ -85,6 +87,8 @@ def _replace_waiting(tx: WriteTransaction, task_id: str, task: NewTask, user_inp
         micros_or_none(task.deadline),
         payload_or_none(dict(task.labels) or None),
         tx.now,
+        payload_or_none(list(task.limits) or None),
+        task.limits[0] if task.limits else None,
     )
     tx.last_task = task_id, row.revision + 1
     tx.run("replace_input", task_id, user_input)
@@ -106,6 +110,7 @@ def _all_new(tx: WriteTransaction, tasks: Sequence[NewTask]) -> bool:
 
 
 def _store(tx: WriteTransaction, tasks: Sequence[NewTask], inputs: Sequence[bytes]) -> None:
+    limits.ensure_keys(tx, [key for task in tasks for key in task.limits])
     try:
         tx.run_many("insert_task", [_row(tx, task, body) for task, body in zip(tasks, inputs, strict=True)])
     except apsw.ConstraintError as error:
@@ -129,6 +134,7 @@ def _row(tx: WriteTransaction, task: NewTask, user_input: bytes) -> Row:
     available_at = tx.now if task.available_at is None else micros(task.available_at)
     state = task.state
     ready = state is TaskState.REVIEW or (state is TaskState.PENDING and available_at <= tx.now)
+    is_held = bool(task.limits) and not state.is_terminal  # in the line of its first key; see decision 0032
     if ready:
         tx.hints.add(f"queue:{task.queue}")
     return (
@@ -151,6 +157,9 @@ def _row(tx: WriteTransaction, task: NewTask, user_input: bytes) -> Row:
         tx.now if state.is_terminal else None,
         task.round,
         payload_or_none(dict(task.labels) or None),
+        payload_or_none(list(task.limits) or None),
+        2 if is_held else 0,
+        task.limits[0] if is_held else None,
     )
 
 

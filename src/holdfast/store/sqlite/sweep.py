@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import QUIET_FOR, Swept, WorkerState, after_death
-from holdfast.store.sqlite import lifecycle
+from holdfast.store.sqlite import lifecycle, lines, permits
 from holdfast.store.sqlite.lease import is_expired
+from holdfast.store.sqlite.limit_keys import Keys
+from holdfast.store.sqlite.retention import prune_kept
 from holdfast.store.sqlite.rows import TaskRow, moment, moment_or_none
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
@@ -20,7 +22,10 @@ def sweep(tx: WriteTransaction, limit: int) -> Swept:
     woken = _wake_timers(tx, limit)
     failed, woken_to_undo = _fail_late(tx, limit)
     due = _make_ready(tx, limit)
-    counts = (len(recovered) + len(poisoned), len(expired), len(woken), len(failed) + len(woken_to_undo), due)
+    settled = permits.sweep_permits(tx, limit)
+    tx.hints.update(f"queue:{queue}" for queue in lines.let_out(tx, Keys(tx)).values())
+    pruned = prune_kept(tx, limit)
+    counts = (len(recovered) + len(poisoned), len(expired), len(woken), len(failed) + len(woken_to_undo), due, settled)
     ((next_due, next_tick),) = tx.all("next_due")
     return Swept(
         recovered=tuple(recovered),
@@ -29,7 +34,8 @@ def sweep(tx: WriteTransaction, limit: int) -> Swept:
         due=due,
         failed=tuple(failed),
         expired=tuple(expired),
-        more=limit in counts,
+        pruned=pruned,
+        more=limit in counts or lines.has_more(tx),
         next_due=moment_or_none(next_due),
         next_tick=moment_or_none(next_tick),
     )

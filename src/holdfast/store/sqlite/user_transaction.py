@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
 
 from holdfast.model.commit import Commit, Verdict
-from holdfast.model.errors import InvalidValue, StoreError
+from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, QueueFull, StoreError
+from holdfast.model.task import NewTask, Submitted
 from holdfast.store.placeholders import numbered
 from holdfast.store.sqlite.commit import apply_all
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.errors import in_our_words
+from holdfast.store.sqlite.submission import submit_all
 from holdfast.store.sqlite.write_transaction import WriteTransaction
-from holdfast.store.sqlite.writer import Execute
-from holdfast.store.transaction import Transaction, Work, excerpt, not_applied, too_long, work_in
+from holdfast.store.sqlite.writer import Execute, Write
+from holdfast.store.transaction import StoreTransaction, Work, excerpt, not_applied, too_long, work_in
 
 T = TypeVar("T")
 
@@ -31,13 +33,16 @@ class NotApplied(Exception):
         self.verdict = verdict
 
 
-class SqliteTransaction(Transaction):
+class SqliteTransaction(StoreTransaction):
     """The user's end of an open transaction."""
 
-    def __init__(self, execute: Execute, path: str, timeout: float) -> None:
+    def __init__(self, execute: Execute, write: Write[list[Submitted]], path: str, timeout: float) -> None:
         """``execute`` runs a statement on the writer's connection; the timeout counts from now."""
         super().__init__()
+        self.hints: set[str] = set()
+        """What to publish once the transaction is committed."""
         self._execute = execute
+        self._write = write
         self._path = path
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
@@ -59,6 +64,14 @@ class SqliteTransaction(Transaction):
         except (apsw.Error, UnicodeEncodeError, OverflowError) as error:
             raise in_our_words(self._path, error) or refused(self._path, excerpt(sql), error) from error
 
+    async def _submit(self, tasks: Sequence[NewTask]) -> list[Submitted] | HoldfastError:
+        try:
+            answers, hints = await self._write(lambda tx: submit_all(tx, tasks))
+        except (QueueFull, Conflict) as refusal:
+            return refusal
+        self.hints |= hints
+        return answers
+
     def _gives_up(self) -> bool:
         return self._is_stopped or time.monotonic() > self._deadline
 
@@ -67,10 +80,13 @@ async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verd
     """See StateStore."""
     path = db.path
     done: list[T] = []
+    submitted: set[str] = set()
 
-    async def talk(execute: Execute) -> Callable[[WriteTransaction], Verdict | None]:
-        value, commit = await work_in(SqliteTransaction(execute, path, timeout), work, timeout)
+    async def talk(execute: Execute, write: Write[list[Submitted]]) -> Callable[[WriteTransaction], Verdict | None]:
+        transaction = SqliteTransaction(execute, write, path, timeout)
+        value, commit = await work_in(transaction, work, timeout)
         done.append(value)
+        submitted.update(transaction.hints)
         return lambda tx: _apply(tx, commit)
 
     try:
@@ -82,7 +98,7 @@ async def transact(db: Database, work: Work[T], timeout: float) -> tuple[T, Verd
             raise  # by the work itself, on some other database
         # One that is checked only now, such as a deferred foreign key.
         raise refused(path, "the COMMIT of a transaction", error) from error
-    db.publish(hints)
+    db.publish(hints | submitted)
     return done[0], verdict
 
 

@@ -7,11 +7,15 @@ from typing import Any
 
 import apsw
 
-from holdfast.store.records import Row
-from holdfast.store.sqlite.rows import TASK_COLUMNS, TaskRow, column_values, task_row
+from holdfast.store.records import Row, keys_of
+from holdfast.store.sqlite.rows import TASK_COLUMNS, TaskRow, column_values, had_slot, has_slot, task_row
 from holdfast.store.sqlite.sql import QUERIES
 
+_ASSIGNMENTS = {column: f"{column} = ?" for column in TASK_COLUMNS} | {"held": "held = held & 2 | ? & 1"}
+"""What holds a task for its limits is the second bit. Triggers set it, so that the row at hand may not know it."""
+
 _WORTH_A_HINT = frozenset({"moves", "version", "cancel_requested"})
+_OF_THE_SLOT = frozenset({"owner", "resting"})
 
 
 class WriteTransaction:
@@ -22,7 +26,7 @@ class WriteTransaction:
     ) -> None:
         """All times are microseconds; ``boot`` is on the boot clock named by ``boot_id``.
 
-        ``stalled_until`` is when, on that clock, everybody last came out of a long wait for the database, if they did.
+        ``stalled_until`` is when, on that clock, the last long wait of all processes ended, if there was one.
         """
         self._connection = connection
         self._cursor = connection.cursor()
@@ -76,17 +80,24 @@ class WriteTransaction:
         changed = [place for place, value in enumerate(values) if value != row.stored[place]]
         if not changed:
             return
-        assignments = ", ".join(f"{TASK_COLUMNS[place]} = ?" for place in changed)
+        assignments = ", ".join(_ASSIGNMENTS[TASK_COLUMNS[place]] for place in changed)
         self._cursor.execute(
             f"UPDATE tasks SET {assignments} WHERE id = ?",  # noqa: S608 - our own column names
             (*(values[place] for place in changed), row.id),
         )
         self._note(row, {TASK_COLUMNS[place] for place in changed})
-        row.stored = values
+        row.stored = (*values, row.is_awaited)
         self.last_task = row.id, row.revision
 
     def _note(self, row: TaskRow, changed: set[str]) -> None:
-        if row.ready and "ready" in changed:
+        gives_slot = row.is_awaited and not has_slot(row) and not changed.isdisjoint(_OF_THE_SLOT)
+        if gives_slot or (row.ready and "ready" in changed):
             self.hints.add(f"queue:{row.queue}")
         if not changed.isdisjoint(_WORTH_A_HINT):
             self.hints.add(f"task:{row.id}")
+        if row.limits is not None and had_slot(row) and not has_slot(row):
+            self.note_free(row.limits)
+
+    def note_free(self, limits: bytes) -> None:
+        """Hint to steps that places of these limits are free. Tasks wait for a claim or a sweep to let them out."""
+        self.hints.update(f"limit:{key}" for key in keys_of(limits))

@@ -37,11 +37,17 @@ T = TypeVar("T")
 Execute = Callable[[str, tuple[Any, ...] | dict[str, Any], Callable[[], bool]], Awaitable[list[tuple[Any, ...]]]]
 """Runs a user's statement with its parameters, and returns its rows, unless the function says to give up."""
 
+Write = Callable[[Callable[[WriteTransaction], T]], Awaitable[tuple[T, set[str]]]]
+"""Does work of the store's own, all of it or nothing; returns its result and the hints for after the COMMIT."""
+
 INLINE_ITEMS = 16
 """The disk is not waited for on the loop by a larger batch: the loop has other tasks to serve."""
 
 MOST_HERE = 1000
 """A still larger one is done in the thread as a whole."""
+
+_WITHIN = "holdfast_within"
+"""The savepoint around what the store writes within a conversation."""
 
 LONG_WAIT = 1.0
 """Seconds at the gate after which no worker is declared dead for a while: all leases may have lapsed together."""
@@ -54,7 +60,7 @@ _CHECKPOINT_AGAIN = 1000
 """How much longer it grows, where readers kept its pages from going, before that is tried again."""
 
 _LONG_WAL_PAGES = 16_000
-"""When it is waited for readers, so that the WAL begins anew: 64 MB."""
+"""When the writer waits for readers, so that the WAL begins again: 64 MB."""
 
 
 def plain_commit(connection: apsw.Connection) -> None:
@@ -206,7 +212,7 @@ class SqliteWriter:
     # A conversation
 
     async def transact(
-        self, talk: Callable[[Execute], Awaitable[Callable[[WriteTransaction], T]]]
+        self, talk: Callable[[Execute, Write[Any]], Awaitable[Callable[[WriteTransaction], T]]]
     ) -> tuple[T, set[str]]:
         """Open a transaction for ``talk``, then do what it returned, and commit; return that result and the hints.
 
@@ -217,7 +223,7 @@ class SqliteWriter:
         try:
             self._check_open()
             await self._submit(self._open)
-            work = await talk(self._execute)
+            work = await talk(self._execute, self._write_within)
             self._check_open()
         except BaseException:
             if self._closed:
@@ -247,6 +253,24 @@ class SqliteWriter:
         guard = self._guard
         assert guard is not None  # noqa: S101 - made when the conversation was opened
         return self._submit(lambda: guard.run(sql, parameters, give_up))
+
+    def _write_within(self, work: Callable[[WriteTransaction], T]) -> Awaitable[tuple[T, set[str]]]:
+        return self._submit(lambda: self._write_here(work))
+
+    def _write_here(self, work: Callable[[WriteTransaction], T]) -> tuple[T, set[str]]:
+        """Do this in the open conversation. If it raises, nothing of it stays, and the conversation goes on."""
+        connection = self._connection
+        connection.execute(f"SAVEPOINT {_WITHIN}")
+        tx = self._transaction(self._clock.boot())
+        try:
+            result = self._work(tx, work)
+        except BaseException:
+            if connection.in_transaction:  # otherwise SQLite has ended all of it: the disk is full
+                connection.execute(f"ROLLBACK TO {_WITHIN}")
+                connection.execute(f"RELEASE {_WITHIN}")
+            raise
+        connection.execute(f"RELEASE {_WITHIN}")
+        return result, tx.hints
 
     def _open(self) -> None:
         began = self._clock.boot()
@@ -373,7 +397,7 @@ class SqliteWriter:
         """Called by SQLite after each commit that wrote something, with the pages that the WAL has now."""
         del connection, name
         self._has_written = True
-        if pages < self._wal_pages:  # it began anew
+        if pages < self._wal_pages:  # it began again
             self._checkpoint_at = _CHECKPOINT_PAGES
         self._wal_pages = pages
         return apsw.SQLITE_OK
@@ -381,7 +405,7 @@ class SqliteWriter:
     def _copy_wal(self) -> None:
         """Copy the pages of the WAL into the file, in the file's next epoch.
 
-        Overlapping readers may keep the WAL from beginning anew. When it has become long, they are waited for.
+        Overlapping readers may keep the WAL from beginning again. When it is long, the writer waits for them.
         """
         self._checkpoint_at = self._wal_pages + _CHECKPOINT_AGAIN
         raise_epoch(self._connection)

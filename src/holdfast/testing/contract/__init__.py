@@ -36,22 +36,32 @@ history.py             History: every move of a task, first to last
 journal.py             The journal: steps, patches, checkpoints, and everything a worker needs to continue
 labels.py              Labels: stored with the task, and every listing filters by them
 lease.py               Leases: one for each worker, renewed by its heartbeat, and final when it ends
+limit_lines.py         Lines of limits: which task is let out next, what brings a task back into its line, and what
+                       leaves it
+limits.py              Limits of tasks: a claim takes all keys of a task or none, and whatever ends a task's work gives
+                       them back
 memory.py              Memory: facts, stored only if their subject is unchanged, listed, searched and forgotten
 moves.py               Moves: every pair of states, checked against the one table of allowed moves
 names.py               Names: any printable text can be a name, everywhere, and equals only itself
 overview.py            What a person asks of a whole store: its queues, an id from a few of its characters, its health
 pauses.py              Pauses: nothing new begins of a queue, a name or a task until it is unpaused
+permits.py             Permits of steps: in the order of their line, all keys or none, and given back, also after a
+                       death
 prune.py               prune: tasks that ended long ago are deleted, with everything that belongs to them
 queries.py             Queries: filters, pages, counts
+queue_places.py        Places: no more tasks of a queue are at work than it allows, over all workers together
 queued.py              queued: the tasks in the queue, in the order in which they will be claimed
+rates.py               Limits in a time: rates, what closes a limit for a time, and pauses of limits
 replacement.py         Submissions that meet a task with their key: replaced while it waits for its first claim, and
                        debounced
+retention.py           Retention: ended tasks that their queue keeps no longer are deleted by sweeps, in bounded batches
 schedules.py           Schedules: changed only as they were seen, together with the tasks that they submit
 sharing.py             Stores that outlive their process, and stores that several processes share
 simple.py              The simple interface: save, get, list_by_state, execute_step
 submit.py              submit: a task is stored once, even if it is sent many times
 sweep_dead_workers.py  sweep: tasks are taken back from workers that fell silent
 sweep_time.py          sweep: timers, delays, deadlines and expiries, in bounded batches
+transactions.py        Submissions within a transaction: there with everything else that it writes, or not at all
 undoing.py             Undoing: the deadline no longer counts for a task whose steps are being compensated
 waits.py               Waiting: a task waits for a stored fact, so it never misses it, in either order
 """
@@ -92,21 +102,28 @@ from holdfast.testing.contract.journal import (
 )
 from holdfast.testing.contract.labels import LabelsContract
 from holdfast.testing.contract.lease import LeaseContract
+from holdfast.testing.contract.limit_lines import LimitLinesContract
+from holdfast.testing.contract.limits import LimitsContract
 from holdfast.testing.contract.memory import MemoryContract
 from holdfast.testing.contract.moves import MovesContract
 from holdfast.testing.contract.names import NamesContract
 from holdfast.testing.contract.overview import IdsContract, QueuesContract, VitalsContract
 from holdfast.testing.contract.pauses import PausesContract
+from holdfast.testing.contract.permits import PermitsContract
 from holdfast.testing.contract.prune import PruneContract
 from holdfast.testing.contract.queries import QueriesContract
+from holdfast.testing.contract.queue_places import PlacesContract
 from holdfast.testing.contract.queued import QueuedContract
+from holdfast.testing.contract.rates import RatesContract
 from holdfast.testing.contract.replacement import DebounceContract, ReplaceContract
+from holdfast.testing.contract.retention import RetentionContract
 from holdfast.testing.contract.schedules import SchedulesContract
 from holdfast.testing.contract.sharing import ReopenContract, SharedContract
 from holdfast.testing.contract.simple import ExecuteStepContract, SaveContract
 from holdfast.testing.contract.submit import SubmitContract
 from holdfast.testing.contract.sweep_dead_workers import SweepOfDeadWorkersContract
 from holdfast.testing.contract.sweep_time import SweepOfTimeContract
+from holdfast.testing.contract.transactions import TransactionContract
 from holdfast.testing.contract.undoing import UndoingContract
 from holdfast.testing.contract.waits import WaitsContract
 
@@ -115,6 +132,7 @@ class StoreContract(
     SubmitContract,
     ReplaceContract,
     DebounceContract,
+    TransactionContract,
     ClaimContract,
     LeaseContract,
     SweepOfDeadWorkersContract,
@@ -150,6 +168,12 @@ class StoreContract(
     MemoryContract,
     PausesContract,
     FullQueuesContract,
+    PlacesContract,
+    LimitsContract,
+    LimitLinesContract,
+    RatesContract,
+    PermitsContract,
+    RetentionContract,
     PruneContract,
     HintsContract,
     SaveContract,

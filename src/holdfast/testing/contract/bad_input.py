@@ -46,10 +46,10 @@ DECIDED = Approval(
 UNSENDABLE: dict[str, tuple[Any, ...]] = {
     "patch without its operation": (StatePatch(),),
     "letters for operations": ("abc",),
-    "a result that is no JSON": (WriteOutcome(result=float("nan")),),
-    "a payload that is no JSON": (Emit(channel="c", payload=object()),),
-    "an input that is no JSON": (SubmitChild(NewTask(name="n", user_input={1: 2})),),
-    "a limit that is no number": (SetLimits(account="a", limits={"tokens": float("nan")}),),  # type: ignore[dict-item]
+    "a result that is not JSON": (WriteOutcome(result=float("nan")),),
+    "a payload that is not JSON": (Emit(channel="c", payload=object()),),
+    "an input that is not JSON": (SubmitChild(NewTask(name="n", user_input={1: 2})),),
+    "a limit that is NaN": (SetLimits(account="a", limits={"tokens": float("nan")}),),  # type: ignore[dict-item]
     "a time that a high priority ranks before all time": (
         Move(to=TaskState.PENDING, reason="again", available_at=datetime(1, 1, 2, tzinfo=UTC)),
     ),
@@ -123,6 +123,7 @@ BAD: dict[str, tuple[Any, ...]] = {
         [new_task(user_input={"a": [float("inf")]})],
         [new_task(available_at=datetime.max.replace(tzinfo=UTC), priority=-1)],
     ),
+    "connection": (None, 7, "postgresql://", object()),
     "worker": (NewWorker(details={"a": object()}),),
     "emit.payload": ({1, 2}, float("nan")),
     "noun": ("task", None),
@@ -138,6 +139,7 @@ BAD: dict[str, tuple[Any, ...]] = {
 
 GOOD: dict[str, dict[str, Any]] = {
     "submit": {"tasks": []},
+    "submission_on": {"connection": None, "tasks": []},
     "register": {"worker": NewWorker(id="w")},
     **{verb: {"worker_id": "w"} for verb in ("heartbeat", "drain", "retire", "owned")},
     **{verb: {"claim": None} for verb in ("claim", "has_suspect")},

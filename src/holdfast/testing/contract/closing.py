@@ -9,12 +9,13 @@ import pytest
 
 from holdfast.model.effect import Evidence
 from holdfast.model.errors import StoreClosed, StoreError
+from holdfast.model.flow_limit import Limit
 from holdfast.model.queries import Noun
 from holdfast.model.records import MemoryFact
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.base import Capabilities, StateStore
 from holdfast.testing.contract._support import CANCEL, new_task, outside, row, submit_one
-from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.base import START, ContractBase
 
 VERBS: dict[str, Callable[[StateStore], Awaitable[object]]] = {
     "submit": lambda store: store.submit([new_task("another")]),
@@ -33,6 +34,12 @@ VERBS: dict[str, Callable[[StateStore], Awaitable[object]]] = {
     "pauses": lambda store: store.pauses(),
     "set_queue": lambda store: store.set_queue("default", max_pending=1),
     "queue_settings": lambda store: store.queue_settings(),
+    "set_limit": lambda store: store.set_limit(Limit(name="openai", concurrency=1)),
+    "limits": lambda store: store.limits(),
+    "limit_uses": lambda store: store.limit_uses(),
+    "take_permits": lambda store: store.take_permits([]),
+    "return_permits": lambda store: store.return_permits([]),
+    "close_limit": lambda store: store.close_limit([], START),
     "emit": lambda store: store.emit("news", 1),
     "get": lambda store: store.get("task"),
     "find": lambda store: store.find(),

@@ -114,7 +114,7 @@ class FidelityContract(ContractBase):
                 assert same(found.user_input, PAYLOADS[found.id])
 
     async def test_none_is_no_outcome(self, store: StateStore) -> None:
-        """An input of None is an input; a result of None is no result."""
+        """An input of None is an input; a result of None counts as none."""
         task = await submit_one(store, user_input=None, result=None)
         assert (task.user_input, task.result, task.error) == (None, None, None)
 

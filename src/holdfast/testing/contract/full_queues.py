@@ -46,7 +46,7 @@ class FullQueuesContract(ContractBase):
     """set_queue, and what it means for submissions."""
 
     async def test_settings_are_kept_changed_and_taken_away(self, store: StateStore) -> None:
-        """What is not named stays; the same again changes nothing; None is no limit."""
+        """What is not named stays; the same again changes nothing; None removes the limit."""
         assert await store.queue_settings() == []
         await submit_one(store)
         limited = QueueSettings(name=QUEUE, max_pending=3, pending=1)

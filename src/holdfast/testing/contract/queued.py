@@ -305,7 +305,7 @@ class QueuedContract(ContractBase):
         """Instead of returning a wrong page."""
         await submit_one(store)
         for cursor in BAD_CURSORS:
-            with row(cursor[:40]), pytest.raises(InvalidValue, match="is no cursor"):
+            with row(cursor[:40]), pytest.raises(InvalidValue, match="is not a cursor"):
                 await store.queued(after=cursor)
 
     async def test_a_cursor_belongs_to_its_listing(self, store: StateStore) -> None:
@@ -313,9 +313,9 @@ class QueuedContract(ContractBase):
         for task_id in ("a", "b"):
             await submit_one(store, task_id)
         found, queued = await store.find(limit=1), await store.queued(limit=1)
-        with pytest.raises(InvalidValue, match="is no cursor"):
+        with pytest.raises(InvalidValue, match="is not a cursor"):
             await store.queued(after=found.next)
-        with pytest.raises(InvalidValue, match="is no cursor"):
+        with pytest.raises(InvalidValue, match="is not a cursor"):
             await store.find(after=queued.next)
 
     @pytest.mark.parametrize("limit", [0, -1, 10_001])

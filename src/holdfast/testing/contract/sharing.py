@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Refusal
+from holdfast.model.flow_limit import Limit, PermitRequest, PermitReturn
 from holdfast.model.operations import UntilEvent, WriteStep
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import WorkerState
@@ -43,6 +44,7 @@ class ReopenContract(ContractBase):
         await store.emit("news", 1, key="k")
         await submit_one(store, "delayed", available_at=clock.now() + timedelta(hours=1))
         artifact = await store.put_artifact(b"bytes")
+        await self._use_limits(store, clock)
         for subject in ("queue:deploys", "task:job", "delayed"):
             await store.pause(subject, by="person", reason="freeze")
         await store.set_queue("default", max_pending=3)
@@ -51,6 +53,39 @@ class ReopenContract(ContractBase):
         async with another_store() as again:
             assert await snapshot(again, channels=("news",), artifacts=(artifact.id,)) == before
             assert await again.read_artifact(artifact.id) == b"bytes"
+
+    async def _use_limits(self, store: StateStore, clock: ManualClock) -> None:
+        """Leave permits of tasks and steps, lines of both, tokens, and a key that is closed."""
+        await store.set_limit(Limit(name="openai", rate=9, tokens=100, per=timedelta(minutes=1), burst=1))
+        await store.set_limit(Limit(name="tenant/\U0001f600", concurrency=2, each=True))
+        key = "tenant/\U0001f600:Acme"
+        await running_task(store, "limited", "worker of limits", limits=[key, "openai"])
+        await submit_one(store, "in line", limits=[key, "openai"])
+        asked = {"task_id": "limited", "worker_id": "worker of limits", "lasts": 1.5, "keys": [key, "openai"]}
+        requests = [PermitRequest(id=f"p{n}", tokens=n, **asked) for n in range(3)]  # type: ignore[arg-type]
+        assert [answer.granted for answer in await store.take_permits(requests)] == [True, False, False]
+        await store.close_limit(["tenant/\U0001f600:closed"], clock.now() + timedelta(hours=1))
+
+    async def test_permits_are_as_they_were(
+        self, store: StateStore, clock: ManualClock, another_store: Callable[[], StateStore]
+    ) -> None:
+        """Who has one, who is next in line, what counts, and until when."""
+        await self._use_limits(store, clock)
+        await store.sweep()
+        await store.close()
+        async with another_store() as again:
+            key = "tenant/\U0001f600:Acme"
+            assert await claimed_ids(again, "worker of limits", 2) == []
+            await again.return_permits([PermitReturn(id="p0")])
+            asked = {"task_id": "limited", "worker_id": "worker of limits", "lasts": 1.5, "keys": [key, "openai"]}
+            requests = [PermitRequest(id=f"p{n}", **asked) for n in (2, 1)]  # type: ignore[arg-type]
+            assert [answer.granted for answer in await again.take_permits(requests)] == [False, True]
+            await again.return_permits([PermitReturn(id="p1"), PermitReturn(id="p2")])
+            assert await claimed_ids(again, "worker of limits", 2) == ["in line"]
+            uses = {use.key: (use.taken, use.waiting, use.calls) for use in await again.limit_uses()}
+            assert uses == {key: (2, 0, 0), "openai": (2, 0, 4), "tenant/\U0001f600:closed": (0, 0, 0)}
+            clock.advance(200)
+            assert (await again.limit_uses("openai"))[0].calls == 0
 
     async def test_work_goes_on_where_it_was(
         self, store: StateStore, clock: ManualClock, another_store: Callable[[], StateStore]

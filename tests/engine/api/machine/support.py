@@ -29,7 +29,7 @@ async def result_of(hold: Holdfast, handle: Handle[R]) -> R:
         return await handle.result()
 
 
-async def told_by(handle: Handle[Any]) -> list[tuple[str | None, str]]:
+async def moves_of(handle: Handle[Any]) -> list[tuple[str | None, str]]:
     """Return the moves in its events."""
     return [
         (event.payload["from"], event.payload["to"])

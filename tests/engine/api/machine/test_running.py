@@ -28,7 +28,7 @@ from holdfast import (
     TaskFailed,
     TaskState,
 )
-from tests.engine.api.machine.support import TICKET, reaches, result_of, told_by
+from tests.engine.api.machine.support import TICKET, moves_of, reaches, result_of
 
 
 @dataclass
@@ -72,7 +72,7 @@ async def test_a_machine_goes_to_a_final_state_and_returns_it_with_the_data(hold
     assert_type(ticket, TaskDefinition[..., Reached[Ticket]])
     assert_type(handle, Handle[Reached[Ticket]])
     assert await result_of(hold, handle) == Reached("verified", Ticket("crash", ["patch 0"], due))
-    assert await told_by(handle) == [(None, "new"), ("new", "triaged"), ("triaged", "fixed"), ("fixed", "verified")]
+    assert await moves_of(handle) == [(None, "new"), ("new", "triaged"), ("triaged", "fixed"), ("fixed", "verified")]
     assert (await handle.task()).state is TaskState.COMPLETED
 
 
@@ -181,7 +181,7 @@ async def test_a_move_that_is_not_allowed_raises_and_changes_nothing(
     assert "in state 'new' of machine 'ticket', visit 1" in failed.value.failure.traceback
     assert calls == [0] * tries  # each try begins with the data as the state was entered with
     assert await machine.state_of(handle) == "new"
-    assert await told_by(handle) == [(None, "new")]
+    assert await moves_of(handle) == [(None, "new")]
 
 
 # From outside
@@ -430,7 +430,7 @@ async def test_any_path_through_any_table_is_followed_and_reported(data: some.Da
         handle = await hold.submit(hold.register(machine), 0)
         assert await result_of(hold, handle) == Reached("end", len(path) - 1)
         assert [visit.state for visit in await machine.history(handle)] == path
-        assert await told_by(handle) == list(zip([None, *path], path, strict=False))
+        assert await moves_of(handle) == list(zip([None, *path], path, strict=False))
     assert calls == path[:-1]
 
 

@@ -27,7 +27,7 @@ from holdfast.engine.attempt.outbox import Outbox
 from holdfast.model.commit import Verdict
 from holdfast.model.operations import Move, Operation
 from holdfast.testing.contract._support import row
-from tests.engine.api.machine.support import Deaths, passing_time, reaches, result_of, told_by
+from tests.engine.api.machine.support import Deaths, moves_of, passing_time, reaches, result_of
 
 LOOP = ["draft", "review", "draft", "review", "done"]
 
@@ -86,14 +86,14 @@ async def test_a_worker_that_dies_at_any_commit_costs_one_step_and_no_move(
             with row(f"dies at {at}", f"stored: {stored}"):
                 assert await result_of(hold, handle) == Reached("done", 4)
                 assert [visit.state for visit in await machine.history(handle)] == LOOP
-                assert await told_by(handle) == list(zip([None, *LOOP], LOOP, strict=False))
+                assert await moves_of(handle) == list(zip([None, *LOOP], LOOP, strict=False))
                 again = work - EVERY_STEP_ONCE
                 assert work.keys() == EVERY_STEP_ONCE.keys()
                 assert again.total() <= (0 if stored else 1)  # only the step whose record was lost
             commits = COMMITS[with_timeouts]
             assert deaths.commits[hold.store] == (commits + 1 if at <= commits and not stored else commits)
 
-    places = range(1, COMMITS[with_timeouts] + 2)  # the last of them is none: nobody dies
+    places = range(1, COMMITS[with_timeouts] + 2)  # at the last of them no worker dies
     async with asyncio.TaskGroup() as runs:
         for at in places:
             for stored in (False, True):
@@ -136,7 +136,7 @@ async def test_a_worker_that_is_abandoned_inside_a_handler_writes_nothing_more(q
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
-                return "b"  # a zombie that insists
+                return "b"  # a zombie that goes on
         return "c"
 
     handle = await quick.submit(quick.register(machine))

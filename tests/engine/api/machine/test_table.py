@@ -53,7 +53,7 @@ def test_a_table_that_could_not_be_followed_is_refused_with_what_to_do(changes: 
         ticket(**changes)
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_everything_that_is_wrong_is_reported_at_once() -> None:
     with pytest.raises(InvalidValue) as caught:
         ticket(initial="old", final=[])
     assert all(part in str(caught.value) for part in ["'old'", "no final state", "'verified', which is not a state"])
@@ -100,7 +100,7 @@ def test_a_machine_is_registered_once_all_its_states_have_handlers() -> None:
     Holdfast("memory://").register(machine)
 
 
-def test_what_is_no_definition_is_not_registered() -> None:
+def test_what_is_not_a_definition_is_not_registered() -> None:
     with pytest.raises(InvalidValue, match="is not a task definition"):
         Holdfast("memory://").register(onwards)  # type: ignore[arg-type]
 

@@ -10,15 +10,15 @@ ROUNDS = 80
 
 
 async def test_it_closes_while_it_is_about_to_listen(postgres18: PostgresServer) -> None:
-    hold = Holdfast(postgres18.create_database())
+    hold = Holdfast(postgres18.create_store())
 
     @hold.task
-    async def told(ctx: Context) -> None:
+    async def reports(ctx: Context) -> None:
         await ctx.progress(1)
 
     async def open_and_close(seconds: float) -> None:
         async with hold:
-            handle = await hold.submit(told)
+            handle = await hold.submit(reports)
             watching = asyncio.create_task(handle.result())
             await asyncio.sleep(seconds)
             watching.cancel()

@@ -36,8 +36,8 @@ def test_an_interrupt_leaves_cleanly(where: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/hold.db"
     with started(url, where) as process:
         process.send_signal(signal.SIGINT)
-        told, complaints = process.communicate(timeout=60)
-    assert (told, complaints) == ("interrupted\nthreads []\n", "")
+        printed, complaints = process.communicate(timeout=60)
+    assert (printed, complaints) == ("interrupted\nthreads []\n", "")
     with Holdfast(url).sync as h:
         summary = h.summary()
         assert summary.tasks[TaskState.PENDING] == 1

@@ -13,12 +13,12 @@ from holdfast.engine.api.sync.loop_thread import LoopThread
 
 
 class Room:
-    """A context manager that tells what happened to it, and takes a given time to open."""
+    """A context manager that records what happened to it, and takes a given time to open."""
 
     def __init__(self, *, slow: bool = False) -> None:
         self.slow = slow
         self.opening = threading.Event()
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -26,10 +26,10 @@ class Room:
         try:
             if self.slow:
                 await asyncio.sleep(3600)
-            self.told.append("open")
+            self.events.append("open")
             yield
         finally:
-            self.told.append("closed")
+            self.events.append("closed")
 
 
 def test_an_interrupt_while_it_opens_stops_the_opening(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_an_interrupt_while_it_opens_stops_the_opening(monkeypatch: pytest.Monke
     monkeypatch.setattr(loop_thread, "_outcome", interrupted)
     with pytest.raises(KeyboardInterrupt):
         LoopThread(room.open()).start()
-    assert room.told == ["closed"]
+    assert room.events == ["closed"]
 
 
 def test_an_interrupt_before_the_loop_runs_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_an_interrupt_before_the_loop_runs_opens_nothing(monkeypatch: pytest.Mon
     threading.Timer(0.1, hold_back.set).start()
     with pytest.raises(KeyboardInterrupt):
         LoopThread(room.open()).start()
-    assert room.told == []
+    assert room.events == []
 
 
 def test_an_interrupted_call_has_ended_before_the_interrupt_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_an_interrupted_call_has_ended_before_the_interrupt_goes_on(monkeypatch:
             await asyncio.sleep(3600)
         finally:
             await asyncio.sleep(0.05)
-            room.told.append("call ended")
+            room.events.append("call ended")
 
     def interrupted(*_: object) -> None:
         assert begun.wait(60)
@@ -86,9 +86,9 @@ def test_an_interrupted_call_has_ended_before_the_interrupt_goes_on(monkeypatch:
         patched.setattr(loop_thread, "_outcome", interrupted)
         with pytest.raises(KeyboardInterrupt):
             thread.wait(call())
-    assert room.told == ["open", "call ended"]
+    assert room.events == ["open", "call ended"]
     thread.stop()
-    assert room.told == ["open", "call ended", "closed"]
+    assert room.events == ["open", "call ended", "closed"]
 
 
 def test_calls_that_race_with_its_end_are_answered_or_refused_but_never_forgotten() -> None:

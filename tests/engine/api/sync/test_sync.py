@@ -143,12 +143,12 @@ def test_events_come_as_they_are_emitted_and_end_with_the_task(url: str) -> None
 
 def test_events_can_be_left_early(quick: Holdfast) -> None:
     @quick.task
-    async def told(ctx: Context) -> None:
+    async def reports(ctx: Context) -> None:
         await ctx.progress(1)
         await ctx.wait_event("never")
 
     with quick.sync as h, h.worker():
-        handle = h.submit(told)
+        handle = h.submit(reports)
         closed = handle.events()
         next(closed)
         closed.close()
@@ -264,7 +264,7 @@ def test_exceptions_cross_unchanged(quick: Holdfast) -> None:
         with pytest.raises(InvalidValue, match="cannot be called like this"):
             h.submit(slow)  # type: ignore[arg-type]
         with pytest.raises(NotFound):
-            h.handle("nobody").task()
+            h.handle("unknown").task()
         with pytest.raises(DeadlineExceeded):
             h.submit(slow, 3).result(timeout=0.01)
         with pytest.raises(InvalidValue):
@@ -315,7 +315,7 @@ def test_a_machine_can_be_looked_at(quick: Holdfast) -> None:
     ("blocking", "asynchronous"), [(SyncHoldfast, Holdfast), (SyncHandle, Handle), (SyncWorker, Worker)]
 )
 def test_blocking_calls_take_what_the_asynchronous_ones_take(blocking: type, asynchronous: type) -> None:
-    """A facade that forgets a parameter is a twin that has drifted."""
+    """The facade has every parameter of the methods behind it."""
     for name, function in inspect.getmembers(blocking, inspect.isfunction):
         if name.startswith("_") or name == "wait":
             continue

@@ -37,7 +37,7 @@ class Agency:
     async def release(self, booking: Booking, what: str, effect_id: str) -> None:
         self.tries[what] += 1
         if what in self.broken:
-            raise ConnectionError(f"nobody answers about the {what}")
+            raise ConnectionError(f"no answer about the {what}")
         if effect_id not in self.released:
             self.released[effect_id] = booking
             self.book.append(f"-{what}")

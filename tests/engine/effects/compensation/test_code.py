@@ -117,7 +117,7 @@ async def test_a_doubtful_step_that_is_gone_from_the_code_is_for_a_person_first(
 
 
 async def test_a_doubtful_step_with_other_arguments_is_for_a_person_first(box: Sandbox, agency: Agency) -> None:
-    """It is unknown which of the two calls is meant, and the task must not be stuck over that."""
+    """It is unknown which of the two calls is meant, and the task must still end."""
     hotel = "Grand"
     called = asyncio.Event()
 
@@ -263,12 +263,12 @@ async def await_an_earlier_call(ctx: Context, made_before: Coroutine[Any, Any, N
     await made_before
 
 
-async def ask_somebody(ctx: Context, made_before: Coroutine[Any, Any, None], done: list[str]) -> None:
+async def ask_a_person(ctx: Context, made_before: Coroutine[Any, Any, None], done: list[str]) -> None:
     made_before.close()
     await ctx.approval("Go on?")
 
 
-@pytest.mark.parametrize("act", [make_another_call, await_an_earlier_call, ask_somebody])
+@pytest.mark.parametrize("act", [make_another_call, await_an_earlier_call, ask_a_person])
 async def test_a_branch_that_is_left_behind_can_do_nothing_while_steps_are_undone(
     quick: Holdfast, agency: Agency, act: Callable[..., Awaitable[None]]
 ) -> None:

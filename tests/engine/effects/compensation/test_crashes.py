@@ -150,7 +150,7 @@ async def test_a_persons_word_is_good_for_one_more_undo_whatever_crashes(agency:
         for decision in ("compensate", "undone"):
             [doubt] = await doubts_of(hold, handle, "flight")
             await box.idle()
-            assert refunds <= said + 1, "made once more than anybody wanted"
+            assert refunds <= said + 1, "made once more than was asked for"
             said += decision == "compensate"
             await hold.resolve(doubt, decision, by="anna")
             await box.idle()

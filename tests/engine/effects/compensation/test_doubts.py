@@ -31,7 +31,7 @@ Outcome = Happened | Absent | Unknown
 
 
 class Hotel:
-    """Its desk hangs once it has written down the reservation, or has not; later it can be asked."""
+    """Its calls hang after it has written down the reservation, or before; later it can be asked."""
 
     def __init__(self, agency: Agency, outcome: Outcome | None) -> None:
         self.agency = agency
@@ -45,7 +45,7 @@ class Hotel:
         self.called.append(effect_id)
         self.began.set()
         await asyncio.sleep(60)
-        raise AssertionError(f"nobody waits for the {what} that long")
+        raise AssertionError(f"the wait for the {what} is too long")
 
     async def was_reserved(self, effect_id: str, what: str) -> Outcome:
         assert effect_id == self.called[0]
@@ -131,7 +131,7 @@ async def test_an_unknown_outcome_is_for_a_person_before_anything_is_undone(hold
 
 @pytest.mark.parametrize("stop", ["cancel", "deadline"])
 @pytest.mark.parametrize("outcome", [Happened(Booking("hotel", 7)), Absent(), Unknown("it is closed")], ids=repr)
-async def test_a_stop_in_the_middle_of_the_call_is_no_different(
+async def test_a_stop_in_the_middle_of_the_call_has_the_same_result(
     box: Sandbox, agency: Agency, outcome: Outcome, stop: str
 ) -> None:
     hotel = Hotel(agency, outcome)
@@ -419,7 +419,7 @@ async def test_an_undo_that_a_person_wanted_and_that_fails_is_asked_about(box: S
         nonlocal tries
         tries += 1
         if tries <= 3:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
 
     @box.hold.task(retry=ONE_TRY)
     async def work(ctx: Context) -> str:

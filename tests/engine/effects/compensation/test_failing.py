@@ -1,4 +1,4 @@
-"""Compensations that fail: they are tried again, then a person is asked, and nothing else waits for that."""
+"""Compensations that fail: they are tried again, then a person is asked; everything else goes on."""
 
 # ruff: noqa: ARG001 - a function takes what it is given, whether it needs it or not
 
@@ -51,7 +51,7 @@ async def test_a_compensation_gets_three_tries(box: Sandbox) -> None:
     async def release(booking: object) -> None:
         tried.append(box.elapsed)
         if len(tried) < 3:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
 
     @box.hold.task(retry=ONE_TRY)
     async def travel(ctx: Context) -> None:
@@ -72,7 +72,7 @@ async def test_a_compensation_may_have_a_policy_of_its_own(box: Sandbox) -> None
     async def release(booking: object) -> None:
         tried.append(box.elapsed)
         if len(tried) < 5:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
         await asyncio.sleep(60)
 
     patient = Retry(max_attempts=6, initial=600, factor=1, max_delay=600, jitter="none")
@@ -101,7 +101,7 @@ async def test_what_cannot_be_undone_becomes_a_question_and_the_rest_is_undone_m
     async with hold.worker():
         hotel, car = await doubts_of(hold, handle, "hotel", "car")
         await reaches(handle, TaskState.WAITING)
-        # Nobody has decided anything, and the flight is released.
+        # No decision was made, and the flight is released.
         assert agency.book == ["+flight", "+hotel", "+car", "-flight"]
         assert agency.tries == {"car": 3, "hotel": 3, "flight": 1}
         assert await states_of(hold, handle) == {
@@ -116,7 +116,7 @@ async def test_what_cannot_be_undone_becomes_a_question_and_the_rest_is_undone_m
 
         assert car.decisions == (Decision.COMPENSATE, Decision.UNDONE, Decision.ABANDON)
         assert "was not undone" in car.question
-        assert "nobody answers about the car" in car.question
+        assert "no answer about the car" in car.question
         assert (car.arguments, car.task_name) == (["car"], "travel")
 
         agency.broken = set()
@@ -135,7 +135,7 @@ async def test_once_more_is_under_the_same_id(hold: Holdfast) -> None:
     async def release(booking: object, what: str, effect_id: str) -> None:
         ids.append(effect_id)
         if len(ids) < 5:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
 
     agency = Agency()
 
@@ -308,7 +308,7 @@ async def test_the_failure_of_an_undo_is_in_the_journal(box: Sandbox, agency: Ag
     await doubts_of(box.hold, handle, "flight")
     [undo] = [step for step in await undos_of(box.hold, handle) if not step.key.endswith("decision")]
     assert (undo.kind, undo.state) == ("undo", StepState.FAILED)
-    assert b"nobody answers about the flight" in (undo.error or b"")
+    assert b"no answer about the flight" in (undo.error or b"")
 
 
 async def test_a_task_is_run_by_name_through_its_undo(quick: Holdfast, agency: Agency) -> None:

@@ -192,7 +192,7 @@ async def test_a_proof_that_nothing_happened_is_an_ordinary_failure_of_an_undo(b
 
 
 async def test_an_undo_that_blocks_and_hangs_is_not_taken_for_absent(box: Sandbox, agency: Agency) -> None:
-    """Its thread cannot be stopped: that the tool says "absent" proves nothing while the thread may go on."""
+    """Its thread cannot be stopped: as long as it may go on, the tool's "absent" proves nothing."""
     go = threading.Event()
     called: list[str] = []
 

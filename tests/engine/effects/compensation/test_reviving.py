@@ -133,7 +133,7 @@ async def test_the_new_id_is_kept_through_retries_and_crashes(effect: str) -> No
 
 
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
-async def test_what_is_done_again_needs_leave_again(hold: Holdfast, agency: Agency, effect: str) -> None:
+async def test_what_is_done_again_needs_an_approval_again(hold: Holdfast, agency: Agency, effect: str) -> None:
     """An approval is for one effect: what is done once more is another one."""
 
     @hold.task(retry=ONE_TRY)

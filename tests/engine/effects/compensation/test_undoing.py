@@ -102,7 +102,7 @@ async def test_a_compensation_may_block_or_be_async_or_return_what_is_to_be_awai
 
     async def native(result: str, what: str) -> object:
         note("native")
-        return object()  # nobody looks at what an undo returned
+        return object()  # what an undo returns is not read
 
     def handing_on(result: str, what: str) -> Awaitable[object]:
         return native(result, what)
@@ -302,7 +302,7 @@ def test_a_compensation_that_could_not_be_followed_is_refused_at_once(mistake: A
         mistake()
 
 
-async def test_what_is_no_compensation_is_refused_before_the_step_is_done(box: Sandbox, agency: Agency) -> None:
+async def test_what_is_not_a_compensation_is_refused_before_the_step_is_done(box: Sandbox, agency: Agency) -> None:
     @box.hold.task(retry=ONE_TRY)
     async def travel(ctx: Context) -> None:
         await ctx.step("flight", agency.reserve, "flight", compensate="release")  # type: ignore[call-overload]
@@ -320,7 +320,7 @@ async def test_what_is_no_compensation_is_refused_before_the_step_is_done(box: S
 async def test_steps_of_branches_are_undone_in_the_reverse_order_of_the_journal(
     hold: Holdfast, agency: Agency, way: str
 ) -> None:
-    """The order in which they were begun in; which of them came first is the journal's word."""
+    """The order in which they were begun; the journal decides which of them came first."""
 
     @hold.task(retry=ONE_TRY)
     async def travel(ctx: Context) -> None:
@@ -363,7 +363,7 @@ async def test_a_step_in_a_loop_is_undone_each_time(box: Sandbox, agency: Agency
     assert agency.book[4:] == ["-night 3", "-night 2", "-night 1", "-night 0"]
 
 
-async def test_arguments_that_are_no_data_are_those_of_the_code(box: Sandbox) -> None:
+async def test_arguments_that_are_not_data_are_those_of_the_code(box: Sandbox) -> None:
     """A client is passed to the step; the journal cannot keep it, the code brings it along again."""
     client = object()
     seen: list[tuple[str, object]] = []

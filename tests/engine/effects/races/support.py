@@ -1,4 +1,4 @@
-"""What these tests share: a travel agency without any safety of its own, and code that changes between two attempts."""
+"""What these tests share: a travel agency without any safety of its own, and code that changes between attempts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Agency:
 
     async def release(self, booking: str | None, what: str) -> None:  # noqa: ARG002 - as every compensation gets it
         if what in self.broken:
-            raise ConnectionError(f"nobody answers about the {what}")
+            raise ConnectionError(f"no answer about the {what}")
         self.book.append(f"-{what}")
 
     @property

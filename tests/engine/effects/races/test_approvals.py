@@ -79,10 +79,10 @@ async def test_an_approval_on_other_terms_lets_nothing_through(
     ask[0] = after
     await hold.approve(first.id, by="intern")
 
-    async def is_asked_anew() -> bool:
+    async def is_asked_again() -> bool:
         return {one.id for one in await hold.approvals(handle)} - {first.id} != set()
 
-    await until(is_asked_anew)
+    await until(is_asked_again)
     assert wiped == []
     second = await question_of(hold, handle)
     assert (second.deciders, second.risk, second.policy) == (after.deciders, after.risk, after.policy)

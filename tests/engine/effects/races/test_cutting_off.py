@@ -21,7 +21,7 @@ S = EffectState
 async def test_a_commit_whose_branch_is_cancelled_is_known_all_the_same(
     quick: Holdfast, world: World, state: EffectState, stands: tuple[EffectState, str | None], calls: int
 ) -> None:
-    """A sibling fails. What is done stays done, and what was not called is no doubt."""
+    """A sibling fails. What is done stays done; what was not called is not a doubt."""
 
     @quick.task
     async def work(ctx: Context) -> str:

@@ -94,7 +94,7 @@ async def test_a_wish_to_undo_between_the_look_for_a_question_and_the_next_one_i
     assert await quick.doubts() == []
 
 
-async def test_a_decision_just_before_anybody_is_asked_is_heard(quick: Holdfast, world: World) -> None:
+async def test_a_decision_just_before_a_person_is_asked_counts(quick: Holdfast, world: World) -> None:
     """It is listed as a doubt already, and the question about it is on its way."""
 
     @quick.task
@@ -136,7 +136,7 @@ def nested(depth: int) -> list[Any]:
 
 
 DEEP = DEFAULT_LIMITS.max_depth - 2
-"""As deep as an argument may be: it stands in a list of arguments, and that in what is stored."""
+"""As deep as an argument may be: it is stored two levels deeper."""
 
 ODD = {
     "dataclass": Parcel(1),
@@ -198,7 +198,7 @@ async def test_what_a_person_wanted_undone_can_be_done_again_after_a_resume(box:
     await hold.resume(handle)
     assert await ended(handle) == "flight 2"
     assert agency.book == ["+flight", "-flight", "+flight"]
-    assert len(set(agency.ids)) == 2, "what is done anew is another effect"
+    assert len(set(agency.ids)) == 2, "what is done again is another effect"
     assert await hold.doubts() == []
 
 

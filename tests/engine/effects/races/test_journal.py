@@ -1,4 +1,4 @@
-"""What the journal says of effects: no stray lines, no second life of old errors, nothing done on one that misfits."""
+"""What the journal says of effects: no stray lines, no old errors again, no action on a line that does not fit."""
 
 # ruff: noqa: ARG001 - tools, their probes and their undos all take what the step was called with
 

@@ -52,7 +52,7 @@ async def test_absent_is_older_than_what_a_thread_did_while_the_tool_was_asked(a
     assert "thread" in (doubt.effect.note or "")
 
 
-async def test_the_engines_own_timeout_is_no_timeout_error_of_the_tool(box: Sandbox, world: World) -> None:
+async def test_the_engines_own_timeout_is_not_a_timeout_error_of_the_tool(box: Sandbox, world: World) -> None:
     """``absent_on`` is about what the function raises: the thread goes on."""
     hold = box.hold
 
@@ -84,7 +84,7 @@ async def test_a_timeout_error_of_the_tool_itself_is_believed(box: Sandbox, worl
 
 
 async def test_a_late_result_that_cannot_be_kept_is_not_replaced_by_its_looks(box: Sandbox, world: World) -> None:
-    """A person says what the step returned; the words for the object are for them to read."""
+    """A person says what the step returned; the text for the object is only for people."""
     hold = box.hold
 
     def pay(amount: int, effect_id: str) -> Any:  # noqa: ANN401
@@ -138,7 +138,7 @@ async def test_a_report_between_the_look_for_it_and_the_next_call_prevents_that(
 
 
 async def test_a_person_who_knows_of_the_report_is_not_overruled_by_it(box: Sandbox, world: World) -> None:
-    """They see the evidence and say all the same: as if it had not happened. It bounced, say, and is sent again."""
+    """A person sees the evidence and still decides that it did not happen: it bounced, say, and is sent again."""
     hold = box.hold
 
     def pay(amount: int, effect_id: str) -> str:

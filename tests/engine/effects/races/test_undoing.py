@@ -70,7 +70,7 @@ async def test_an_undo_whose_question_cannot_hold_the_arguments_is_asked_about(b
         return "booked"
 
     async def release(booking: str, what: list[Any]) -> None:
-        raise ConnectionError("nobody answers")
+        raise ConnectionError("no answer")
 
     @hold.task(retry=ONE_TRY)
     async def trip(ctx: Context) -> None:
@@ -125,7 +125,7 @@ async def test_a_replay_that_never_ends_is_given_up_and_a_person_is_asked(box: S
 
 
 async def test_branches_that_the_end_of_the_code_leaves_behind_are_looked_for_as_well(box: Sandbox) -> None:
-    """One awaits something that is no step; in the replay the failure beside it comes at once."""
+    """One awaits something that is not a step; in the replay the failure beside it comes at once."""
     hold, agency = box.hold, Agency()
 
     async def pay() -> None:

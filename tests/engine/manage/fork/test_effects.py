@@ -62,7 +62,7 @@ async def test_other_arguments_for_what_was_done_are_noticed(quick: Holdfast) ->
 
 
 async def test_in_a_new_round_of_the_fork_it_is_still_done(hold: Holdfast) -> None:
-    """A once effect outlives rounds; that another task did it is no reason to do it twice."""
+    """A once effect outlives rounds; that another task did it does not allow a second one."""
     ran = Ran()
 
     @hold.task

@@ -61,7 +61,7 @@ async def test_it_says_where_it_came_from(hold: Holdfast) -> None:
 
 
 async def test_the_budget_has_the_same_limits_and_nothing_spent(hold: Holdfast) -> None:
-    await hold.store.submit([NewTask(id="rich", name="job", queue="nobody's", budget={"tokens": 100, "steps": 5})])
+    await hold.store.submit([NewTask(id="rich", name="job", queue="unserved", budget={"tokens": 100, "steps": 5})])
     await write(
         hold,
         "rich",
@@ -76,7 +76,7 @@ async def test_the_budget_has_the_same_limits_and_nothing_spent(hold: Holdfast) 
 
 
 async def test_its_artifacts_are_kept_as_long_as_it_is(quick: Holdfast) -> None:
-    await quick.store.submit([NewTask(id="task", name="job", queue="nobody's")])
+    await quick.store.submit([NewTask(id="task", name="job", queue="unserved")])
     link = ArtifactLink(artifact_id="a" * 64, name="log", type="text", summary="", bytes=3)
     await write(quick, "task", LinkArtifact(link))
     fork: Handle[Any] = await quick.fork("task")

@@ -168,7 +168,7 @@ async def test_within_a_machine(quick: Holdfast) -> None:
     assert (ours.data[0] == theirs.data[0], ours.data[1] == theirs.data[1]) == (True, False)
 
 
-async def test_lines_that_are_no_steps_are_passed_too(quick: Holdfast) -> None:
+async def test_lines_that_are_not_steps_are_passed_too(quick: Holdfast) -> None:
     """The time and what was reported are in the journal; behind them, and the last step, the past is over."""
 
     @quick.task

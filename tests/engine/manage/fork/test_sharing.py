@@ -109,7 +109,7 @@ async def test_a_fork_of_a_running_task_shares_what_is_over(hold: Holdfast) -> N
     assert (ran[origin], ran[fork]) == (["a"], [])
 
 
-async def test_a_step_that_is_not_over_is_no_place_to_fork_at(quick: Holdfast) -> None:
+async def test_a_fork_at_a_step_that_is_not_over_is_refused(quick: Holdfast) -> None:
     @quick.task
     async def work(ctx: Context) -> None:
         await ctx.sleep(10_000)

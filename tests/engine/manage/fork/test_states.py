@@ -26,23 +26,23 @@ async def lived(hold: Holdfast) -> Handle[Any]:
     return hold.handle(task)
 
 
-async def told(hold: Holdfast, task: Handle[Any]) -> list[tuple[Any, ...]]:
+async def patches_of(hold: Holdfast, task: Handle[Any]) -> list[tuple[Any, ...]]:
     return [(one.version, one.patch, one.author, one.reason, one.step_key) for one in await hold.state_history(task)]
 
 
 async def test_it_has_the_patches_up_to_there_with_their_authors(hold: Holdfast) -> None:
     task = await lived(hold)
     fork = await hold.fork(task, at="b")
-    assert await told(hold, fork) == (await told(hold, task))[:4]
+    assert await patches_of(hold, fork) == (await patches_of(hold, task))[:4]
     assert await hold.state(fork) == await hold.state(task, at="b")
-    assert await told(hold, await hold.fork(task)) == await told(hold, task)
+    assert await patches_of(hold, await hold.fork(task)) == await patches_of(hold, task)
     assert (await hold.state(await hold.fork(task, at="a"))).risk_flags == ("a",)
 
 
 async def test_one_more_patch_is_on_top(hold: Holdfast) -> None:
     task = await lived(hold)
     fork = await hold.fork(task, at="a", patch=flagged("other way"), by="carol")
-    assert (await told(hold, fork))[-1] == (3, flagged("other way"), "carol", "fork", None)
+    assert (await patches_of(hold, fork))[-1] == (3, flagged("other way"), "carol", "fork", None)
     assert (await hold.state(fork)).risk_flags == ("a", "other way")
     assert (await hold.state(task)).risk_flags == ("a", "careful", "b", "late")
     with pytest.raises(Conflict, match="at version 3"):
@@ -59,7 +59,7 @@ async def test_a_patch_that_does_not_fit_makes_no_fork(quick: Holdfast) -> None:
 
 
 async def test_a_task_without_a_state_takes_no_patch(quick: Holdfast) -> None:
-    task: Handle[Any] = await quick.submit("job", queue="nobody's")
+    task: Handle[Any] = await quick.submit("job", queue="unserved")
     with pytest.raises(Conflict, match="has no AgentState"):
         await quick.fork(task, patch=flagged("x"))
     assert (await (await quick.fork(task)).task()).version == 0
@@ -94,7 +94,7 @@ async def test_patches_of_earlier_rounds_keep_their_steps(hold: Holdfast) -> Non
 
 
 async def test_a_patch_of_a_step_that_is_done_again_stays_behind(quick: Holdfast) -> None:
-    """The step will bring it anew."""
+    """The step will apply it again."""
     task = quick.handle(await begin(quick))
     await write(quick, task.id, line("a", 1), patched(flagged("a"), step="a"))
     undone = line("b", 2)

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Holdfast, MemoryFact, NotFound
 from holdfast.store.postgres import PostgresStore
-from tests.engine.manage.memory import saying_process
+from tests.engine.manage.memory import storing_process
 from tests.postgres_server import PostgresServer
 
 PROCESSES = 4
@@ -27,26 +27,26 @@ def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/hold.db"
     server: PostgresServer = request.getfixturevalue("postgres18")
-    return server.create_database()
+    return server.create_store()
 
 
 async def test_processes_that_say_things_at_once(shared_url: str) -> None:
     async with Holdfast(shared_url) as hold:
-        crowd = [
+        processes = [
             subprocess.Popen(
-                [sys.executable, saying_process.__file__, shared_url, f"p{number}", str(WORDS)],
+                [sys.executable, storing_process.__file__, shared_url, f"p{number}", str(WORDS)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
             )
             for number in range(PROCESSES)
         ]
-        for process in crowd:
+        for process in processes:
             assert process.stdout is not None
             assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
-        answers = await asyncio.gather(*(asyncio.to_thread(process.communicate, "go\n", 300) for process in crowd))
-        assert [process.returncode for process in crowd] == [0] * PROCESSES
-        assert sum(int(printed) for printed, _ in answers) > 0, "nobody was ever slower: that was no race"
+        answers = await asyncio.gather(*(asyncio.to_thread(process.communicate, "go\n", 300) for process in processes))
+        assert [process.returncode for process in processes] == [0] * PROCESSES
+        assert sum(int(printed) for printed, _ in answers) > 0, "no process was ever slower: that was not a race"
 
         each = await hold.memory.history("alice", "likes")
         assert Counter(fact.source for fact in each) == {f"p{number}": WORDS for number in range(PROCESSES)}
@@ -90,7 +90,7 @@ class LosesAnswers:
 
 
 async def test_a_fact_whose_answer_is_lost_is_stored_once(postgres18: PostgresServer) -> None:
-    async with Holdfast(postgres18.create_database()) as hold:
+    async with Holdfast(postgres18.create_store()) as hold:
         assert isinstance(hold.store, PostgresStore)
         await hold.memory.store("alice", "likes", "tea")
         answers = LosesAnswers(hold.store, "remember")
@@ -110,7 +110,7 @@ async def test_a_fact_whose_answer_is_lost_is_stored_once(postgres18: PostgresSe
 
 async def test_a_fact_whose_answer_is_lost_may_be_superseded_already(postgres18: PostgresServer) -> None:
     """Stated after another's fact, as its answer shows; stating it again would put it before the other's."""
-    async with Holdfast(postgres18.create_database()) as hold, Holdfast(hold.url) as other:
+    async with Holdfast(postgres18.create_store()) as hold, Holdfast(hold.url) as other:
         assert isinstance(hold.store, PostgresStore)
         answers = LosesAnswers(hold.store, "remember")
         answers.between = lambda: other.memory.store("alice", "likes", "water")

@@ -1,4 +1,4 @@
-"""The rules of memory, as laws: whatever is said, verified and brought along, in whatever order."""
+"""The rules of memory, as laws: whatever is stated, verified and imported, in whatever order."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_best_come_first() -> None:
     assert best_first([faded, certain, fresher], NOW + DAY) == [certain, fresher, faded]
 
 
-# Saying
+# Stating
 
 
 def test_something_new_is_stored_as_said() -> None:

@@ -146,7 +146,7 @@ async def test_user_sql_cannot_change_the_memory(statement: str) -> None:
         assert await hold.memory.search("tea") == [fact]
 
 
-async def test_anybodys_sql_may_read_it() -> None:
+async def test_sql_of_users_may_read_it() -> None:
     async def look(tx: Transaction) -> list[tuple[Any, ...]]:
         return await tx.execute("SELECT entity FROM facts JOIN fact_words ON fact_words.rowid = facts.number")
 

@@ -15,7 +15,7 @@ FIRST = StatePatch(goal="fix it", replace_plan=("look", "mend"))
 
 async def begin(hold: Holdfast, task_id: str = "task", *, deadline: datetime | None = None) -> str:
     """Submit a task that no worker claims, with the patch that begins its state."""
-    await hold.store.submit([NewTask(id=task_id, name="agent", queue="nobody's", deadline=deadline)])
+    await hold.store.submit([NewTask(id=task_id, name="agent", queue="unserved", deadline=deadline)])
     await write(hold, task_id, patched(FIRST))
     return task_id
 

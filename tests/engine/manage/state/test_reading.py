@@ -63,8 +63,8 @@ async def test_after_a_step_of_an_earlier_round(hold: Holdfast) -> None:
 async def test_how_it_came_about(hold: Holdfast) -> None:
     task = await lived(hold)
     history = await hold.state_history(task)
-    told = [(one.version, one.patch, one.author, one.reason, one.step_key) for one in history]
-    assert told == [
+    listed = [(one.version, one.patch, one.author, one.reason, one.step_key) for one in history]
+    assert listed == [
         (1, FIRST, "agent", "", None),
         (2, flagged("looked"), "agent", "saw", "look"),
         (3, flagged("careful"), "alice", "mind the database", None),
@@ -143,7 +143,7 @@ async def test_only_the_patches_after_it_are_read(quick: Holdfast, monkeypatch: 
 
 
 async def test_one_that_holds_more_than_the_past_is_not_used(quick: Holdfast) -> None:
-    """Parallel steps: the state after a is no prefix of the history, and the checkpoint is one with c in it."""
+    """Parallel steps: the state after a is not a prefix of the history, and the checkpoint is one with c in it."""
     task = await begin(quick)
     await write(quick, task, line("c", 2), patched(flagged("c"), step="c"), SaveCheckpoint(marked(2)))
     await write(quick, task, line("a", 1), patched(flagged("a"), step="a"))

@@ -1,4 +1,4 @@
-"""A refused charge or patch: code that handled it goes the same way again, and one that ended its task is made anew."""
+"""A refused charge or patch: code that handled it goes the same way again, and one that ended its task is repeated."""
 
 from holdfast import (
     Budget,
@@ -21,7 +21,7 @@ ANSWERS = StatePatch(resolve_questions=("Which?",))
 
 
 async def test_a_charge_that_was_refused_is_refused_again_at_that_place(hold: Holdfast) -> None:
-    """Granting more while the task waits must not send its replay into work that it had given up."""
+    """More budget while the task waits must not send its replay into work that it had given up."""
     did: list[str] = []
     refused: list[tuple[str, int, int, int]] = []
 

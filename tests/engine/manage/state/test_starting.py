@@ -61,7 +61,7 @@ def approving(*levels: RiskLevel) -> Constraints:
     return Constraints(human_in_the_loop=HumanInTheLoop(required_for_risk_levels=levels))
 
 
-async def told(hold: Holdfast, handle: Any) -> list[tuple[int, str, str]]:  # noqa: ANN401
+async def patches_of(hold: Holdfast, handle: Any) -> list[tuple[int, str, str]]:  # noqa: ANN401
     return [(one.version, one.author, one.reason) for one in await hold.state_history(handle)]
 
 
@@ -77,7 +77,7 @@ async def test_a_state_is_the_start_of_a_run(hold: Holdfast) -> None:
     async with hold.worker():
         assert await handle.result(timeout=PATIENCE) == "done"
     assert await hold.state(handle, at=1) == GIVEN_STATE
-    assert await told(hold, handle) == [(1, "submit", GIVEN)]
+    assert await patches_of(hold, handle) == [(1, "submit", GIVEN)]
     system, said = shown(model)[0][1], shown(model)[1]
     for words in ("look", "deploy", "verify", "Which namespace?", "friday", '"service"', "log_123"):
         assert words in system
@@ -194,7 +194,7 @@ async def test_an_agent_is_submitted_as_it_was_registered(quick: Holdfast) -> No
         await quick.submit(agent, "Deploy X")  # type: ignore[call-overload]
 
 
-async def test_where_the_agent_is_not_known_it_is_said_when_the_state_begins(tmp_path: Path) -> None:
+async def test_where_the_agent_is_not_known_it_is_reported_when_the_state_begins(tmp_path: Path) -> None:
     async with Holdfast(f"sqlite:///{tmp_path}/hold.db") as hold, Holdfast(f"sqlite:///{tmp_path}/hold.db") as command:
         agent, _ = register(hold, ["Done."])
         task = await hold.submit(agent, "Deploy X", plan=["look"])
@@ -363,7 +363,7 @@ async def test_a_patch_may_come_before_the_first_claim(hold: Holdfast) -> None:
     await hold.patch_state(handle, StatePatch(set_flags=("x",)), version=2, by="bob")
     async with hold.worker():
         assert await handle.result(timeout=PATIENCE) == "done"
-    assert await told(hold, handle) == [(1, "submit", GIVEN), (2, "ann", ""), (3, "bob", "")]
+    assert await patches_of(hold, handle) == [(1, "submit", GIVEN), (2, "ann", ""), (3, "bob", "")]
     assert (await hold.state(handle)).plan == ("stop",)
     assert "stop" in shown(model)[0][1]
     assert (await hold.state(handle, at=1)) == GIVEN_STATE
@@ -443,7 +443,7 @@ async def test_a_patch_while_the_first_attempt_begins_waits_for_its_state(
         with pytest.raises((StateConflict, Conflict)):
             await patching
         await handle.result(timeout=PATIENCE)
-    assert await told(hold, handle) == [(1, "submit", GIVEN)]
+    assert await patches_of(hold, handle) == [(1, "submit", GIVEN)]
 
 
 async def test_a_claim_between_the_look_and_the_commit(hold: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

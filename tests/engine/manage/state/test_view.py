@@ -191,7 +191,7 @@ async def test_another_worker_and_another_process_patch_in_between(hold: Holdfas
         await ctx.patch(StatePatch(add_questions=("Which?",), set_flags=("first",)))
         await ctx.wait_event("go")
         before: list[str] = list(ctx.state.risk_flags)
-        # Somebody has answered the question meanwhile; the code has seen it open.
+        # A user has answered the question meanwhile; the code has seen it open.
         after = list((await ctx.patch(StatePatch(resolve_questions=("Which?",), set_flags=("second",)))).risk_flags)
         await ctx.wait_event("end")
         return [before, after, list(ctx.state.open_questions)]

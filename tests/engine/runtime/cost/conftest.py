@@ -9,6 +9,6 @@ from tests.postgres_server import PostgresServer
 
 @pytest.fixture
 def postgres_url(postgres18: PostgresServer) -> Iterator[str]:
-    url = postgres18.create_database()
+    url = postgres18.create_store()
     yield url
     postgres18.drop_database(url)

@@ -17,8 +17,9 @@ from holdfast.model.operations import Move
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite import SqliteStore
+from tests.everyday import FULL
 
-ROWS = 100_000
+ROWS = 100_000 if FULL else 30_000
 AT_ONCE = 5_000
 FEW = 2_000
 """Rows that all queries of the run together may read without an index: small tables such as workers and waits."""

@@ -54,7 +54,7 @@ class Till:
 
 @pytest.mark.parametrize("deciders", [(), ("anna",)], ids=["anyone", "named deciders"])
 async def test_a_question_about_other_details_voids_the_open_one(hold: Holdfast, deciders: tuple[str, ...]) -> None:
-    """The code is deployed anew with other details while somebody is being asked."""
+    """The code is deployed with other details while a person is being asked."""
     replicas = 3
 
     @hold.task
@@ -73,10 +73,10 @@ async def test_a_question_about_other_details_voids_the_open_one(hold: Holdfast,
         replicas = 30
         await hold.emit("deployed")
 
-        async def is_asked_anew() -> bool:
+        async def is_asked_again() -> bool:
             return [one.id for one in await hold.approvals(handle)] not in ([], [first.id])
 
-        await until(is_asked_anew)
+        await until(is_asked_again)
         second = await question_of(hold, handle)
         assert (first.arguments, second.arguments) == ({"replicas": 3}, {"replicas": 30})
         assert second.arguments_hash != first.arguments_hash
@@ -90,7 +90,7 @@ async def test_a_question_about_other_details_voids_the_open_one(hold: Holdfast,
 
 
 async def test_an_approval_that_was_given_for_other_details_lets_nothing_through(hold: Holdfast) -> None:
-    """It was approved, and before anybody went on with it the code was deployed anew."""
+    """It was approved, and before a worker went on with it the code was deployed with other details."""
     replicas = 3
     scaled: list[int] = []
 
@@ -445,7 +445,7 @@ async def test_an_approved_effect_survives_a_crash_at_every_commit() -> None:
 
 
 async def test_an_intent_that_was_written_early_does_not_get_around_the_approval(box: Sandbox) -> None:
-    """The step before arms the call; the call itself asks for leave first."""
+    """The step before arms the call; the call itself first asks for an approval."""
     till = Till()
 
     @box.hold.task(retry=ONE_TRY)
@@ -487,7 +487,7 @@ async def test_a_resume_after_a_refused_step_asks_again(hold: Holdfast) -> None:
 
 
 async def test_a_step_that_failed_for_good_uses_its_approval_again_when_it_is_resumed(box: Sandbox) -> None:
-    """The same effect, the same arguments: nobody has to agree twice."""
+    """The same effect, the same arguments: one approval is enough."""
     works = False
     paid: list[str] = []
 
@@ -536,7 +536,7 @@ async def test_approvals_of_steps_side_by_side_are_each_for_their_own(box: Sandb
 
     for approval in await asked(box.hold, handle, 3):
         await decide(approval)
-    with pytest.raises(TaskFailed):  # a Rejected is no result that can be stored
+    with pytest.raises(TaskFailed):  # a Rejected cannot be stored as a result
         await handle.result(timeout=5000)
     assert sorted(till.amounts) == [1, 3]
     assert {one.question: one.consumed_by is not None for one in await all_approvals(box.hold, handle)} == {
@@ -546,7 +546,7 @@ async def test_approvals_of_steps_side_by_side_are_each_for_their_own(box: Sandb
     }
 
 
-async def test_arguments_that_are_no_data_cannot_be_approved(box: Sandbox) -> None:
+async def test_arguments_that_are_not_data_cannot_be_approved(box: Sandbox) -> None:
     @box.hold.task(retry=ONE_TRY)
     async def work(ctx: Context) -> None:
         await ctx.step("pay", print, object(), approval=Ask("Pay?"))

@@ -86,13 +86,13 @@ def test_a_blocking_task_asks_and_a_blocking_program_decides(kind: str, tmp_path
             h.approve(paying.id, by="bert")
             tip = wait_for(lambda: next((one for one in h.approvals(handle) if one.id != paying.id), None))
             h.reject(tip.id, by="bert", note="no")
-            decided, answer, told = handle.result(timeout=60)
+            decided, answer, refusal = handle.result(timeout=60)
         assert (decided.by, decided.note, decided.approval_id) == ("anna", "fine", first.id)
-        assert (answer, told, paid) == ({"iban": "X"}, "'And a tip?': rejected by bert: no", [5])
+        assert (answer, refusal, paid) == ({"iban": "X"}, "'And a tip?': rejected by bert: no", [5])
         assert h.approvals() == []
         assert len(h.approvals(handle.id, states=list(ApprovalState), limit=3)) == 3
         with pytest.raises(NotFound):
-            h.approve("nobody", by="anna")
+            h.approve("unknown", by="anna")
 
 
 def test_a_blocking_program_clears_up_a_doubt() -> None:

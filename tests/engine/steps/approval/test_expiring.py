@@ -1,4 +1,4 @@
-"""Approvals that nobody decides in time: what then holds, when, and who sees to it."""
+"""Approvals without a decision in time: what then holds, when, and which worker ends them."""
 
 import asyncio
 from datetime import timedelta
@@ -108,7 +108,7 @@ async def test_a_decision_after_the_expiry_is_refused_even_if_it_is_not_recorded
         approval = await question_of(still, handle)
         await reaches(handle, TaskState.WAITING)
     clock.advance(60)
-    assert (await stored(still, approval)).state is ApprovalState.OPEN  # nobody swept
+    assert (await stored(still, approval)).state is ApprovalState.OPEN  # no sweep has run
     for decide in (still.approve, still.reject):
         with pytest.raises(Conflict, match="expired"):
             await decide(approval.id, by="anna")

@@ -120,7 +120,7 @@ async def test_a_task_that_goes_another_way_closes_a_question(box: Sandbox) -> N
 
 
 async def test_an_attempt_that_is_retried_leaves_its_question_open(box: Sandbox) -> None:
-    """Nothing has ended: the next attempt asks the same, and finds that somebody is being asked."""
+    """Nothing has ended: the next attempt asks the same, and finds that a person is being asked."""
     failed = asyncio.Event()
 
     @box.hold.task
@@ -230,7 +230,7 @@ async def test_a_cancelled_task_does_not_go_on_with_what_was_approved(hold: Hold
 async def test_a_failure_in_the_very_moment_in_which_a_task_is_taken_off_its_worker_is_not_lost(
     quick: Holdfast,
 ) -> None:
-    """One branch waits for leave. The other one fails while the engine finds that nobody is busy any more."""
+    """One branch waits for an approval. The other one fails while the engine finds that no branch is busy any more."""
 
     @quick.task(retry=ONE_TRY)
     async def work(ctx: Context, turns: int) -> None:

@@ -16,7 +16,7 @@ PATIENCE = 60.0
 
 
 async def test_it_is_listed_as_expired_on_every_store(tmp_path: Path, postgres18: PostgresServer) -> None:
-    database = postgres18.create_database()
+    database = postgres18.create_store()
     for url in ("memory://", f"json:///{tmp_path}/hold", f"sqlite:///{tmp_path}/hold.db", database):
         clock = ManualClock()
         hold = Holdfast(url, clock=clock)

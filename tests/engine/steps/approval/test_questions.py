@@ -73,7 +73,7 @@ async def test_the_record_of_a_question(hold: Holdfast) -> None:
         assert await handle.result(timeout=60) == "there"
 
 
-async def test_an_answer_that_is_no_json_is_refused(box: Sandbox) -> None:
+async def test_an_answer_that_is_not_json_is_refused(box: Sandbox) -> None:
     @box.hold.task
     async def work(ctx: Context) -> JsonValue:
         return await ctx.ask("Where to?")

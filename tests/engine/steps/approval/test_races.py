@@ -94,7 +94,7 @@ class Contest:
     edited: bool = False
     cancelled: bool = False
     heard: list[tuple[str, str]] = field(default_factory=list)
-    """Who decided what, and was told that it counts."""
+    """Who decided what, and got the answer that it counts."""
 
     def __post_init__(self) -> None:
         self.default = self.random.choice(["approved", "rejected"])
@@ -220,7 +220,7 @@ def decides(commits: Sequence[Commit], state: ApprovalState) -> bool:
 async def test_a_decision_in_the_moment_in_which_a_question_is_taken_back(
     watch: Callable[[], list[Watched]], verb: str
 ) -> None:
-    """The code asks about other details. Right before it takes the old question back, somebody decides that."""
+    """The code asks about other details. Right before it takes the old question back, a person decides that."""
     watches = watch()
     version = 1
     async with Holdfast("memory://") as hold:

@@ -143,7 +143,7 @@ async def test_the_record_of_a_steps_approval_holds_the_steps_exact_arguments(ho
     ],
     ids=lambda mistake: next(iter(mistake)),
 )
-async def test_what_could_not_be_asked_is_refused_before_anybody_is_asked(
+async def test_what_could_not_be_asked_is_refused_before_a_person_is_asked(
     box: Sandbox, mistake: dict[str, Any]
 ) -> None:
     @box.hold.task(retry=ONE_TRY)
@@ -213,11 +213,11 @@ async def test_a_decision_is_final(hold: Holdfast) -> None:
 
 
 async def test_an_unknown_approval_is_not_found(hold: Holdfast) -> None:
-    for decide in (hold.approve("nobody", by="anna"), hold.reject("nobody", by="anna")):
-        with pytest.raises(NotFound, match="no approval 'nobody'"):
+    for decide in (hold.approve("unknown", by="anna"), hold.reject("unknown", by="anna")):
+        with pytest.raises(NotFound, match="no approval 'unknown'"):
             await decide
-    with pytest.raises(NotFound, match="no approval 'nobody'"):
-        await hold.answer("nobody", 1, by="anna")
+    with pytest.raises(NotFound, match="no approval 'unknown'"):
+        await hold.answer("unknown", 1, by="anna")
 
 
 # Of the wrong kind
@@ -295,8 +295,8 @@ async def test_approvals_are_listed_by_task_and_by_state(hold: Holdfast) -> None
         assert (await hold.summary()).open_approvals == 1
 
 
-async def test_questions_about_effects_are_no_approvals_however_many_there_are(box: Sandbox) -> None:
-    """They are in hold.doubts(), and must not crowd what is to be approved out of its list."""
+async def test_questions_about_effects_are_not_listed_as_approvals(box: Sandbox) -> None:
+    """They are in hold.doubts(), and must not displace what is to be approved from its list."""
     hold = box.hold
 
     async def pay() -> None:
@@ -323,7 +323,7 @@ async def test_questions_about_effects_are_no_approvals_however_many_there_are(b
 
 
 async def test_calls_under_way_do_not_hide_doubts(box: Sandbox) -> None:
-    """A call under way looks like a doubt to the store; only its task tells that somebody is making it."""
+    """A call under way looks like a doubt to the store; only its task shows that a worker is making it."""
     hold = box.hold
     go = asyncio.Event()
     calling = 0

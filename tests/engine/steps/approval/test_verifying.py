@@ -38,7 +38,7 @@ async def test_a_person_may_verify(hold: Holdfast) -> None:
 
 
 async def test_who_refuses_in_review_sends_the_task_back_with_the_reason(hold: Holdfast) -> None:
-    """As a verifier does that returns a string: a new round begins, and its result is asked about anew."""
+    """As a verifier does that returns a string: a new round begins, and a person is asked about its result."""
 
     @hold.task(retry=AT_ONCE)
     async def write(ctx: Context) -> str:

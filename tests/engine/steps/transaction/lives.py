@@ -2,9 +2,10 @@
 
     python -m tests.engine.steps.transaction.lives URL SEED KILLS
 
-They do the same twenty tasks, of three transactions each, which each insert one row into a table without any key. After
-each death the store is inspected: every row is of a transaction that is journaled, and the other way round. One more
-life does the rest; then there is exactly one row for each transaction. Prints how many were killed, and where.
+They do the same twenty tasks, of three transactions each, which each insert one row into a table without any key, and
+submit one task without any key. After each death the store is inspected: every row and every such task is of a
+transaction that is journaled, and the other way round. One more life does the rest; then there is exactly one row and
+one task for each transaction. Prints how many were killed, and where.
 
 The parent has no event loop and no thread at any time, so forking is safe; whatever needs one runs in a child.
 """
@@ -26,23 +27,25 @@ from typing import Any
 from unittest import mock
 
 from holdfast import Context, Holdfast, SyncTransaction, TaskDefinition, TaskState, Transaction, make_store, open_store
+from holdfast.model.queries import TaskFilter
 from holdfast.model.step import StepState
 from holdfast.model.transitions import OPEN
 from holdfast.store.postgres import user_transaction
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import SqliteStore
 from tests.engine.steps.transaction.support import ask
-from tests.proof.engine.conditions import eventually, until_nobody_else_is_connected
+from tests.proof.engine.conditions import eventually, until_alone
 
 TASKS, LEGS = 20, 3
 LONGEST_LIFE = 60
 LEASE = 60.0
-"""Seconds: nobody loses its tasks for being slow. Those of the dead are given back by the inspector."""
+"""Seconds: no worker loses its tasks for being slow. The inspector gives back those of dead workers."""
 
 ANY_TIME = "at any time"
 POINTS = (
     "before a statement",
     "after a statement",
+    "after a submission",
     "before the commit is applied",
     "before COMMIT",
     "after COMMIT",
@@ -50,7 +53,7 @@ POINTS = (
     ANY_TIME,
 )
 MOST = 6
-"""A life ends at one of its first so many passes of a point: eight lives together leave something to be done."""
+"""A life ends at one of its first so many passes of a point: eight lives together leave work to be done."""
 
 APPLY, FINISH = user_transaction._apply, user_transaction._finish
 
@@ -95,13 +98,13 @@ class Doom:
 
     def await_in(self, store: SimpleInterface) -> None:
         """Put the points into a store that is open."""
-        apply, finish = POINTS[2], POINTS[3:5]
-        vars(store)["transact"] = self.around("", store.transact, POINTS[5])
+        apply, finish = POINTS[3], POINTS[4:6]
+        vars(store)["transact"] = self.around("", store.transact, POINTS[6])
         if isinstance(store, SqliteStore):
             writer = store._backend.writer
             assert writer is not None
             writer._close_with = self.around(apply, writer._close_with)  # type: ignore[method-assign]
-            # Every transaction of the writer's ends here, also those that nobody but Holdfast knows.
+            # Every transaction of the writer's ends here, also those that only Holdfast knows.
             writer._commit = self.around(finish[0], writer._commit, finish[1])
         else:
             user_transaction._apply = self.around(apply, APPLY)
@@ -111,12 +114,18 @@ class Doom:
 def define(hold: Holdfast) -> TaskDefinition[[int], list[int]]:
     insert = f"INSERT INTO legs VALUES ({'%s, %s' if hold.url.startswith('postgres') else '?, ?'})"
 
+    @hold.task
+    async def arrive(ctx: Context, number: int, leg: int) -> None:
+        del ctx, number, leg
+
     async def travel(tx: Transaction, number: int, leg: int) -> int:
         await tx.execute(insert, number, leg)
+        await tx.submit(arrive, number, leg)
         return leg
 
     def travel_blocking(tx: SyncTransaction, number: int, leg: int) -> int:
         tx.execute(insert, number, leg)
+        tx.submit(arrive, number, leg)
         return leg
 
     async def rest() -> None:
@@ -141,18 +150,24 @@ async def live(url: str, doom: Doom, *, is_first: bool) -> None:
             await ask(hold.store, "CREATE TABLE legs (task INTEGER, leg INTEGER)")
             await hold.submit_many(journey, [(number,) for number in range(TASKS)])
         doom.await_in(hold.store)
-        with mock.patch.object(Transaction, "execute", doom.around(POINTS[0], Transaction.execute, POINTS[1])):
+        submit = doom.around("", Transaction.submit, POINTS[2])
+        with (
+            mock.patch.object(Transaction, "execute", doom.around(POINTS[0], Transaction.execute, POINTS[1])),
+            mock.patch.object(Transaction, "submit", submit),
+        ):
             async with hold.worker(lease=LEASE, concurrency=TASKS):
                 await asyncio.Event().wait()
 
 
 async def look_at(url: str) -> None:
     """Give back what the dead held, and compare the rows with the journal."""
-    await until_nobody_else_is_connected(url)
+    await until_alone(url)
     async with open_store(url) as store:
         for worker in await store.workers():
             await store.retire(worker.id)
-        assert Counter(await rows_of(store)) == Counter(await journaled(store))
+        rows = Counter(await rows_of(store))
+        assert rows == Counter(await journaled(store))
+        assert rows == Counter(await submitted(store))
 
 
 async def finish(url: str) -> None:
@@ -166,19 +181,25 @@ async def finish(url: str) -> None:
                 return not set(await hold.store.count()) & OPEN
 
             await eventually("every task has ended", all_ended, within=LONGEST_LIFE)
-        assert await hold.store.count() == {TaskState.COMPLETED: TASKS}
+        assert await hold.store.count() == {TaskState.COMPLETED: TASKS * (1 + LEGS)}
         everything = [(number, leg) for number in range(TASKS) for leg in range(1, LEGS + 1)]
         assert sorted(await rows_of(hold.store)) == everything
         assert sorted(await journaled(hold.store)) == everything
+        assert sorted(await submitted(hold.store)) == everything
 
 
 async def rows_of(store: SimpleInterface) -> list[tuple[int, int]]:
     return [(task, leg) for task, leg in await ask(store, "SELECT task, leg FROM legs")]
 
 
+async def submitted(store: SimpleInterface) -> list[tuple[int, int]]:
+    found = (await store.find(TaskFilter(name="arrive"), limit=TASKS * LEGS * 2)).items
+    return [(task.user_input[0], task.user_input[1]) for task in found]
+
+
 async def journaled(store: SimpleInterface) -> list[tuple[int, int]]:
     found = []
-    for task in (await store.find(limit=TASKS + 1)).items:
+    for task in (await store.find(TaskFilter(name="journey"), limit=TASKS + 1)).items:
         number = task.user_input[0]
         for step in await store.steps(task.id):
             if step.kind == "transaction":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from holdfast import StateStore
+from holdfast import StateStore, Transaction
 from holdfast.model.commit import Commit, Held, Verdict
 from holdfast.model.operations import Operation, WriteStep
 from holdfast.model.step import Step, StepState
 from holdfast.model.task import NewTask
 from holdfast.model.worker import Claim, Claimed, NewWorker
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import StoreTransaction
 
 T = TypeVar("T")
 LONG = 60.0
@@ -32,7 +32,7 @@ class Bookings:
     async def create(self, store: StateStore) -> None:
         await ask(store, "CREATE TABLE bookings (seat TEXT)")
 
-    async def book(self, tx: Transaction, seat: str) -> str:
+    async def book(self, tx: StoreTransaction | Transaction, seat: str) -> str:
         rows = await tx.execute(self.insert_returning, seat)
         assert rows == [(seat,)]
         return seat
@@ -41,7 +41,7 @@ class Bookings:
 async def ask(store: StateStore, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
     """Run one statement in a transaction of its own."""
 
-    async def work(tx: Transaction) -> tuple[list[tuple[Any, ...]], None]:
+    async def work(tx: StoreTransaction) -> tuple[list[tuple[Any, ...]], None]:
         return await tx.execute(sql, *parameters), None
 
     rows, verdict = await store.transact(work, timeout=LONG)
@@ -79,7 +79,7 @@ def commit(claimed: Claimed, sequence: int, *operations: Operation) -> Commit:
 async def book_with(store: StateStore, bookings: Bookings, seat: str, carried: Commit) -> tuple[str, Verdict]:
     """Book a seat together with a Commit."""
 
-    async def work(tx: Transaction) -> tuple[str, Commit]:
+    async def work(tx: StoreTransaction) -> tuple[str, Commit]:
         return await bookings.book(tx, seat), carried
 
     value, verdict = await store.transact(work, timeout=LONG)

@@ -36,7 +36,7 @@ from holdfast.engine.attempt.stop_reasons import Unwind
 from holdfast.engine.worker import host
 from holdfast.model.commit import Commit, Verdict
 from holdfast.store import outage
-from holdfast.store.transaction import Work
+from holdfast.store.transaction import StoreTransaction, Work
 from tests.engine.steps.transaction.support import A_WHILE, LONG, Bookings, seats
 from tests.engine.support import crashing_worker, ended, reaches, settle, steps_of, until, vanish
 
@@ -178,8 +178,8 @@ async def test_names_and_keys_are_those_of_steps(hold: Holdfast, bookings: Booki
     assert set(await steps_of(hold, handle)) == {"other", "book", "book#2", "mine"}
 
 
-async def test_a_step_is_no_transaction(hold: Holdfast, bookings: Bookings) -> None:
-    """Code that was changed while a task was under way is told so, as for any step."""
+async def test_a_step_is_not_a_transaction(hold: Holdfast, bookings: Bookings) -> None:
+    """Code that was changed while a task was under way gets an error, as for any step."""
     reached, as_step = asyncio.Event(), True
 
     async def book() -> str:
@@ -373,7 +373,7 @@ async def test_a_store_that_does_not_answer_is_asked_again(
     async def unreliable(work: Work[Any], *, timeout: float) -> Any:  # noqa: ANN401
         nonlocal failures
 
-        async def lost(tx: Transaction) -> Any:  # noqa: ANN401
+        async def lost(tx: StoreTransaction) -> Any:  # noqa: ANN401
             nonlocal failures
             await work(tx)
             failures += 1
@@ -488,7 +488,7 @@ async def test_what_a_cancelled_branch_sent_arrives_before_a_transaction(hold: H
 
 
 async def test_a_branch_that_is_cut_off_behind_a_transaction_takes_nothing_along(hold: Holdfast) -> None:
-    """What others have buffered is written with the transaction, not with whoever waits behind it."""
+    """What others have buffered is written with the transaction, not with the Commit that waits behind it."""
     times: list[datetime] = []
 
     @hold.task
@@ -696,7 +696,7 @@ async def test_a_cancelled_task_leaves_nothing(hold: Holdfast, bookings: Booking
         await inside.wait()
         cancelling = asyncio.create_task(handle.cancel("enough"))
         if not bookings.is_postgres:
-            # Nobody can write that it is to be cancelled while the transaction is open; the worker is told in memory.
+            # No process can write the request while the transaction is open; the worker learns of it in memory.
             await settle()
             for attempt in list(worker._host.attempts.values()):
                 attempt.hand_back()
@@ -751,9 +751,9 @@ async def test_a_zombies_transaction_writes_nothing(hold: Holdfast, bookings: Bo
 
     handle = await hold.submit(travel)
     with mock.patch.object(hold.store, "transact", hold_up):
-        zombie = await hold.worker(concurrency=1).__aenter__()  # busy: it claims nothing, and so is not told
+        zombie = await hold.worker(concurrency=1).__aenter__()  # busy: it claims nothing, and so does not learn of it
         await held_up.wait()
-    for beating in zombie._host._beating:  # nor by its heartbeat
+    for beating in zombie._host._beating:  # nor from its heartbeat
         beating.cancel()
     await hold.store.retire(zombie.id)
     await work_until_idle(hold, handle)
@@ -765,7 +765,7 @@ async def test_a_zombies_transaction_writes_nothing(hold: Holdfast, bookings: Bo
 
 
 async def test_an_attempt_that_is_over_writes_nothing(hold: Holdfast, bookings: Bookings) -> None:
-    """The worker knows that it lost the task, and a branch that nobody awaits does not: the store was not told."""
+    """The worker knows that it lost the task; a branch that is not awaited does not: the store has no news of it."""
     branches: list[asyncio.Future[Any]] = []
     waiting, go_on = asyncio.Event(), asyncio.Event()
 
@@ -833,7 +833,7 @@ async def test_ctx_and_hold_are_refused_inside(hold: Holdfast, bookings: Booking
                 lambda: hold.submit(travel),
                 lambda: hold.transaction(bookings.book, "9Z"),
             ):
-                with pytest.raises(InvalidValue, match="no part of the transaction") as caught:  # noqa: PT012
+                with pytest.raises(InvalidValue, match="not part of the transaction") as caught:  # noqa: PT012
                     made: Any = mistake()
                     await made
                 said.append(str(caught.value))
@@ -853,7 +853,7 @@ async def test_ctx_is_refused_inside_a_blocking_function_too(hold: Holdfast, boo
     @hold.task(retry=ONE_ATTEMPT)
     def travel(ctx: SyncContext) -> str:
         def book(tx: SyncTransaction) -> str:
-            with pytest.raises(InvalidValue, match="ctx is no part of the transaction"):
+            with pytest.raises(InvalidValue, match="ctx is not part of the transaction"):
                 ctx.step("inner", str)
             tx.execute(bookings.insert, "1A")
             return "1A"
@@ -865,7 +865,7 @@ async def test_ctx_is_refused_inside_a_blocking_function_too(hold: Holdfast, boo
     assert await ended(handle) == "1A"
 
 
-async def test_what_is_no_function_or_no_time(hold: Holdfast, bookings: Bookings) -> None:
+async def test_what_is_not_a_function_or_not_a_time(hold: Holdfast, bookings: Bookings) -> None:
     said: list[str] = []
 
     @hold.task(retry=ONE_ATTEMPT)
@@ -943,7 +943,7 @@ def test_blocking_code_has_the_same(tmp_path: Path) -> None:
             tx.execute(bookings.insert, "2B")
             h.summary()
 
-        with pytest.raises(InvalidValue, match="hold is no part of the transaction"):
+        with pytest.raises(InvalidValue, match="hold is not part of the transaction"):
             h.transaction(nested)
         assert h.transaction(lambda tx: tx.execute("SELECT seat FROM bookings")) == [("1A",)]
 

@@ -28,7 +28,7 @@ def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[in
     if request.param == "sqlite":
         return lambda seed: f"sqlite:///{tmp_path}/hold-{seed}.db"
     server: PostgresServer = request.getfixturevalue("postgres18")
-    return lambda seed: server.create_database()  # noqa: ARG005
+    return lambda seed: server.create_store()  # noqa: ARG005
 
 
 def test_exactly_once(new_database: Callable[[int], str], seeds: Sequence[int], request: pytest.FixtureRequest) -> None:

@@ -28,7 +28,7 @@ from holdfast.store.postgres import PostgresStore, user_transaction
 from holdfast.store.postgres.connections import PostgresConnection, Row
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.statements import refuse_control
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import StoreTransaction
 from tests.conftest import PgBouncerFactory
 from tests.engine.steps.transaction.support import (
     A_WHILE,
@@ -66,7 +66,7 @@ def terminate(url: str, pid: int) -> None:
 
 
 def cut(connection: PostgresConnection) -> None:
-    """Cut the line, as a broken network does: nobody is told, and the server goes on with what it has."""
+    """Cut the connection, as a broken network does: no side is notified, and the server goes on with what it has."""
     with socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
 
@@ -135,8 +135,8 @@ async def test_the_commit_never_arrives(store: PostgresStore, fault: Fault, post
 async def test_the_commit_is_still_under_way(
     store: PostgresStore, fault: Fault, postgres_url: str, is_fine: bool
 ) -> None:
-    """The line is cut while the server commits, which takes it a while. Whoever asked without the lock would hear that
-    nothing happened, and do it again."""
+    """The line is cut while the server commits, which takes it a while. Without the lock the answer would be that
+    nothing happened, and the work would be done again."""
     end = "RETURN NULL" if is_fine else "RAISE EXCEPTION 'no'"
     execute(
         postgres_url,
@@ -163,7 +163,7 @@ async def test_the_commit_is_still_under_way(
 
         fault.act = cut_meanwhile
         booking = asyncio.create_task(book_with(store, BOOKINGS, "1A", commit(claimed, 1)))
-        await until(lambda: waiting() == 2)  # and so does who wants to know what became of it
+        await until(lambda: waiting() == 2)  # and so does the question what became of it
         assert not booking.done()
         other.execute("SELECT pg_advisory_unlock(42)")
         if is_fine:
@@ -224,7 +224,7 @@ async def test_a_task_that_went_to_another_worker_meanwhile(store: PostgresStore
     claimed = await claim(store)
     _, verdict = await book_with(store, BOOKINGS, "1A", commit(claimed, 1))
     assert (verdict.refusal, verdict.fence) == (Refusal.SUPERSEDED, claimed.fence + 1)
-    assert await keys_of(store) == ["step"]  # whoever has it now finds it
+    assert await keys_of(store) == ["step"]  # the worker that has the task now finds it
 
 
 async def test_a_task_that_is_gone_meanwhile(store: PostgresStore, fault: Fault, postgres_url: str) -> None:
@@ -245,7 +245,7 @@ async def test_the_engine_does_it_exactly_once_however_the_connection_is_lost(
 ) -> None:
     calls = 0
 
-    async def book(tx: Transaction, seat: str) -> str:
+    async def book(tx: StoreTransaction, seat: str) -> str:
         nonlocal calls
         calls += 1
         return await BOOKINGS.book(tx, seat)
@@ -283,7 +283,7 @@ async def test_a_connection_lost_in_the_middle_wrote_nothing(store: PostgresStor
     claimed = await claim(store)
     lost = 0
 
-    async def work(tx: Transaction) -> tuple[None, Commit]:
+    async def work(tx: StoreTransaction) -> tuple[None, Commit]:
         nonlocal lost
         [(pid,)] = await tx.execute("SELECT pg_backend_pid()")
         await BOOKINGS.book(tx, "1A")
@@ -299,7 +299,7 @@ async def test_a_connection_lost_in_the_middle_wrote_nothing(store: PostgresStor
 
 
 async def test_a_connection_lost_under_a_function_that_does_not_mind(store: PostgresStore, postgres_url: str) -> None:
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         [(pid,)] = await tx.execute("SELECT pg_backend_pid()")
         terminate(postgres_url, pid)
         with pytest.raises(StoreUnavailable):
@@ -318,10 +318,10 @@ async def test_a_connection_that_died_while_idle_is_replaced(store: PostgresStor
 
 
 async def test_a_connection_is_used_again_after_whatever_went_wrong(store: PostgresStore) -> None:
-    async def pid_of(then: Callable[[Transaction], Coroutine[Any, Any, None]], *, timeout: float = LONG) -> int:
+    async def pid_of(then: Callable[[StoreTransaction], Coroutine[Any, Any, None]], *, timeout: float = LONG) -> int:
         found: list[int] = []
 
-        async def work(tx: Transaction) -> tuple[None, None]:
+        async def work(tx: StoreTransaction) -> tuple[None, None]:
             found.append((await tx.execute("SELECT pg_backend_pid()"))[0][0])
             await then(tx)
             return None, None
@@ -330,14 +330,14 @@ async def test_a_connection_is_used_again_after_whatever_went_wrong(store: Postg
             await store.transact(work, timeout=timeout)
         return found[0]
 
-    async def fail(tx: Transaction) -> None:
+    async def fail(tx: StoreTransaction) -> None:
         del tx
         raise LookupError
 
-    async def divide(tx: Transaction) -> None:
+    async def divide(tx: StoreTransaction) -> None:
         await tx.execute("SELECT 1 / 0")
 
-    async def dawdle(tx: Transaction) -> None:
+    async def dawdle(tx: StoreTransaction) -> None:
         await tx.execute("SELECT pg_sleep(60)")
 
     pids = [await pid_of(fail), await pid_of(divide), await pid_of(dawdle, timeout=A_WHILE), await pid_of(fail)]
@@ -353,7 +353,7 @@ async def test_two_that_lock_each_other_out_both_succeed_in_the_end(postgres_url
         await ask(hold.store, "CREATE TABLE planes (name TEXT PRIMARY KEY, seats INTEGER)")
         await ask(hold.store, "INSERT INTO planes VALUES ('a', 0), ('b', 0)")
 
-        async def move(tx: Transaction, first: str, second: str) -> None:
+        async def move(tx: StoreTransaction, first: str, second: str) -> None:
             nonlocal calls
             calls += 1
             await tx.execute("UPDATE planes SET seats = seats + 1 WHERE name = %s", first)
@@ -374,7 +374,7 @@ async def test_two_that_lock_each_other_out_both_succeed_in_the_end(postgres_url
 
 
 async def test_a_cancel_counts_though_the_database_has_something_else_to_say(store: PostgresStore) -> None:
-    """psycopg would tell the error, and whoever was cancelled would go on."""
+    """psycopg would raise the error, and the cancelled caller would go on."""
     stubborn = "DO $$ BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN RAISE 'something else'; END $$"
     for asking in (store._backend.open_connections().fetch(stubborn), ask(store, stubborn)):
         asked = asyncio.create_task(asking)
@@ -388,14 +388,14 @@ async def test_a_cancel_counts_though_the_database_has_something_else_to_say(sto
 
 
 async def test_the_search_path_is_the_users_own(postgres18: PostgresServer) -> None:
-    url = postgres18.create_database()
+    url = postgres18.create_store()
     [(name,)] = execute(url, "SELECT current_database()")
     execute(url, "CREATE SCHEMA mine", f'ALTER DATABASE "{name}" SET search_path = mine')
     async with PostgresStore(url) as store:
         await ask(store, "CREATE TABLE tasks (mine TEXT)")  # a name that Holdfast uses too
         claimed = await claim(store)
 
-        async def work(tx: Transaction) -> tuple[None, Commit]:
+        async def work(tx: StoreTransaction) -> tuple[None, Commit]:
             await tx.execute("INSERT INTO tasks VALUES (%s)", "x")
             return None, commit(claimed, 1)
 
@@ -409,7 +409,7 @@ async def test_the_search_path_is_the_users_own(postgres18: PostgresServer) -> N
 async def test_the_server_ends_what_a_frozen_process_left_open(store: PostgresStore) -> None:
     frozen = 0
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         nonlocal frozen
         assert await tx.execute("SHOW idle_in_transaction_session_timeout") == [("4s",)]
         assert await tx.execute("SHOW transaction_isolation") == [("read committed",)]
@@ -432,7 +432,7 @@ async def test_open_transactions_do_not_block_workers(postgres_url: str) -> None
         await BOOKINGS.create(store)
         go_on = asyncio.Event()
 
-        async def work(tx: Transaction) -> tuple[None, None]:
+        async def work(tx: StoreTransaction) -> tuple[None, None]:
             await tx.execute("SELECT 1")
             await go_on.wait()
             return None, None
@@ -456,7 +456,7 @@ async def test_behind_a_pooler_in_transaction_mode(
     async with hold:
         await BOOKINGS.create(hold.store)
 
-        async def book(tx: Transaction, seat: str) -> str:
+        async def book(tx: StoreTransaction, seat: str) -> str:
             await tx.execute("SELECT 1")
             await asyncio.sleep(0.001)
             return await BOOKINGS.book(tx, seat)
@@ -500,7 +500,7 @@ async def test_a_statement_that_ends_the_transaction_after_all(
     monkeypatch.setattr(user_transaction, "refuse_control", lambda _sql: None)
     claimed = await claim(store)
 
-    async def work(tx: Transaction) -> tuple[None, Commit]:
+    async def work(tx: StoreTransaction) -> tuple[None, Commit]:
         await tx.execute("COMMIT")
         return None, commit(claimed, 1)
 
@@ -512,7 +512,7 @@ async def test_a_statement_that_ends_the_transaction_after_all(
 async def test_a_level_that_holdfast_cannot_work_at(store: PostgresStore) -> None:
     claimed = await claim(store)
 
-    async def work(tx: Transaction) -> tuple[None, Commit]:
+    async def work(tx: StoreTransaction) -> tuple[None, Commit]:
         await tx.execute("SET LOCAL transaction_isolation = 'serializable'")
         await BOOKINGS.book(tx, "1A")
         return None, commit(claimed, 1)
@@ -565,6 +565,6 @@ def test_statements_that_are_not(statement: str) -> None:
     refuse_control(statement)
 
 
-def test_what_is_no_statement() -> None:
-    with pytest.raises(InvalidValue, match="is no SQL"):
+def test_what_is_not_a_statement() -> None:
+    with pytest.raises(InvalidValue, match="is not SQL"):
         refuse_control(b"COMMIT")  # type: ignore[arg-type]

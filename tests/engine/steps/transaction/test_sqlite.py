@@ -15,29 +15,30 @@ from holdfast.model.worker import NewWorker, WorkerState
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite import writer as writing
 from holdfast.store.sqlite.statements import OWN_TABLES
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import StoreTransaction
 from tests.engine.steps.transaction.support import A_WHILE, LONG, Bookings, ask, seats
 from tests.engine.support import until
+from tests.ready_schema import new_file
 
 BOOKINGS = Bookings("sqlite:")
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore(tmp_path / "hold.db") as store:
+    async with SqliteStore(new_file(tmp_path / "hold.db")) as store:
         await BOOKINGS.create(store)
         yield store
 
 
 class Open:
-    """A transaction that stays open, with a row in it, until somebody says how it ends."""
+    """A transaction that stays open, with a row in it, until the test says how it ends."""
 
     def __init__(self, store: SqliteStore, *, timeout: float = LONG) -> None:
         self.inside, self.go_on = asyncio.Event(), asyncio.Event()
         self.error: Exception | None = None
         self.task = asyncio.create_task(store.transact(self._work, timeout=timeout))
 
-    async def _work(self, tx: Transaction) -> tuple[None, None]:
+    async def _work(self, tx: StoreTransaction) -> tuple[None, None]:
         await BOOKINGS.book(tx, "1A")
         self.inside.set()
         await self.go_on.wait()
@@ -105,10 +106,10 @@ async def test_readers_the_probe_and_hints_go_on_meanwhile(store: SqliteStore) -
         assert not write.done()
         opened.go_on.set()
         await write
-        told: set[str] = set()
+        topics: set[str] = set()
         async with asyncio.timeout(LONG):
-            while "queue:later" not in told:
-                told |= await listener.wait()
+            while "queue:later" not in topics:
+                topics |= await listener.wait()
     assert await seats(store) == ["1A"]
 
 
@@ -166,12 +167,12 @@ async def test_statements_run_off_the_loop(store: SqliteStore) -> None:
 
 
 async def test_no_worker_is_declared_dead_because_of_a_long_transaction(tmp_path: Path) -> None:
-    """No heartbeat could be written meanwhile: all leases lapsed together, and nobody died."""
+    """No heartbeat could be written meanwhile: all leases lapsed together, and no worker died."""
     clock = ManualClock()
-    async with SqliteStore(tmp_path / "hold.db", clock=clock) as store:
+    async with SqliteStore(new_file(tmp_path / "hold.db"), clock=clock) as store:
         await store.register(NewWorker(id="alive", lease=2))
 
-        async def work(tx: Transaction) -> tuple[None, None]:
+        async def work(tx: StoreTransaction) -> tuple[None, None]:
             await tx.execute("SELECT 1")
             clock.advance(5)
             return None, None
@@ -269,7 +270,7 @@ async def test_a_statement_that_rolls_back_by_itself(store: SqliteStore, stateme
     await ask(store, "CREATE TABLE sly (x)")
     await ask(store, "CREATE TRIGGER ends AFTER INSERT ON sly BEGIN SELECT RAISE(ROLLBACK, 'enough'); END")
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await BOOKINGS.book(tx, "1A")
         with pytest.raises(StoreError):
             await tx.execute(statement)

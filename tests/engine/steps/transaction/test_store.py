@@ -21,7 +21,7 @@ from holdfast import (
 from holdfast.model.commit import Commit, Expect, Refusal
 from holdfast.model.operations import Emit, Move, ReopenChild, SubmitChild
 from holdfast.model.queries import TaskFilter
-from holdfast.store.transaction import Transaction, Work
+from holdfast.store.transaction import StoreTransaction, Work
 from tests.engine.steps.transaction.support import LONG, Bookings, ask, book_with, claim, commit, keys_of, seats, step
 from tests.engine.support import until
 
@@ -44,10 +44,10 @@ async def test_a_commit_can_carry_anything(store: StateStore, bookings: Bookings
             store, bookings, "1A", commit(claimed, 1, step(), child, Emit(channel="news", payload=1), end)
         )
         assert [made.task_id for made in verdict.children] == ["child"]
-        told: set[str] = set()
+        topics: set[str] = set()
         async with asyncio.timeout(LONG):
-            while not told >= {"task:a", "queue:later", "channel:news"}:
-                told |= await listener.wait()
+            while not topics >= {"task:a", "queue:later", "channel:news"}:
+                topics |= await listener.wait()
     assert (await store.get("a")).state is TaskState.COMPLETED  # type: ignore[union-attr]
     assert await store.get("child") is not None
 
@@ -106,7 +106,7 @@ async def test_a_number_that_was_used_writes_nothing(store: StateStore, bookings
 async def test_an_unknown_task(store: StateStore, bookings: Bookings) -> None:
     claimed = await claim(store)
     lost = commit(claimed, 1)
-    lost = Commit(task_id="nobody", guard=lost.guard, operations=lost.operations)
+    lost = Commit(task_id="unknown", guard=lost.guard, operations=lost.operations)
     _, verdict = await book_with(store, bookings, "1A", lost)
     assert verdict.refusal is Refusal.NOT_FOUND
     assert await seats(store) == []
@@ -120,7 +120,7 @@ async def test_only_a_worker_can_share_a_transaction(store: StateStore, bookings
 
 
 async def test_what_the_work_raises_undoes_it(store: StateStore, bookings: Bookings) -> None:
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         raise LookupError("no such passenger")
 
@@ -131,10 +131,10 @@ async def test_what_the_work_raises_undoes_it(store: StateStore, bookings: Booki
 
 
 async def test_errors_of_the_work_stay_what_they_are(store: StateStore) -> None:
-    """Also those that would mean something else, had the store made them."""
+    """Also those that would mean something else in a Commit of the store's own."""
     for error in (OverflowError("mine"), UnicodeEncodeError("utf-8", "x", 0, 1, "mine"), TimeoutError("mine")):
 
-        async def work(tx: Transaction, error: Exception = error) -> tuple[None, None]:
+        async def work(tx: StoreTransaction, error: Exception = error) -> tuple[None, None]:
             del tx
             raise error
 
@@ -144,9 +144,9 @@ async def test_errors_of_the_work_stay_what_they_are(store: StateStore) -> None:
 
 
 async def test_a_statement_that_fails_spoils_the_whole_transaction(store: StateStore, bookings: Bookings) -> None:
-    """In every database, and whether or not the function minds: PostgreSQL could not go on."""
+    """In every database, and whether or not the function catches it: PostgreSQL could not go on."""
 
-    async def go_on(tx: Transaction) -> tuple[str, None]:
+    async def go_on(tx: StoreTransaction) -> tuple[str, None]:
         await bookings.book(tx, "1A")
         with pytest.raises(StoreError, match=r"refused 'INSERT INTO nowhere.*nowhere"):
             await tx.execute("INSERT INTO nowhere VALUES (1)")
@@ -174,7 +174,7 @@ async def test_a_rule_that_is_checked_at_the_end(store: StateStore, bookings: Bo
     await ask(store, "CREATE TABLE gates (plane TEXT REFERENCES planes (name) DEFERRABLE INITIALLY DEFERRED)")
     claimed = await claim(store)
 
-    async def work(tx: Transaction) -> tuple[None, Commit]:
+    async def work(tx: StoreTransaction) -> tuple[None, Commit]:
         await bookings.book(tx, "1A")
         await tx.execute("INSERT INTO gates VALUES ('none')")
         return None, commit(claimed, 1)
@@ -197,7 +197,7 @@ async def test_the_transaction_cannot_be_ended_from_inside(
     if "nested" in statement and not bookings.is_postgres:
         statement = "/* one */ COMMIT"
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         await tx.execute(statement)
         return None, None
@@ -215,7 +215,7 @@ async def test_one_statement_a_call(store: StateStore, second: str) -> None:
     assert await seats(store) == []
 
 
-async def test_a_semicolon_or_a_comment_at_the_end_is_no_second_statement(
+async def test_a_semicolon_or_a_comment_at_the_end_is_not_a_second_statement(
     store: StateStore,
 ) -> None:
     assert await ask(store, "SELECT 1;") == [(1,)]
@@ -224,10 +224,10 @@ async def test_a_semicolon_or_a_comment_at_the_end_is_no_second_statement(
 
 
 async def test_a_transaction_sees_itself_and_no_other_does(store: StateStore, bookings: Bookings) -> None:
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         assert await tx.execute("SELECT seat FROM bookings") == [("1A",)]
-        assert await store.get("nobody") is None  # others go on reading meanwhile
+        assert await store.get("unknown") is None  # others go on reading meanwhile
         assert await store.count() == {}
         return None, None
 
@@ -235,7 +235,7 @@ async def test_a_transaction_sees_itself_and_no_other_does(store: StateStore, bo
 
 
 async def test_it_ends_at_its_timeout(store: StateStore, bookings: Bookings) -> None:
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         await asyncio.Event().wait()
         raise AssertionError
@@ -247,7 +247,7 @@ async def test_it_ends_at_its_timeout(store: StateStore, bookings: Bookings) -> 
 
 
 async def test_it_ends_at_its_timeout_though_the_work_does_not_mind(store: StateStore, bookings: Bookings) -> None:
-    async def work(tx: Transaction) -> tuple[str, None]:
+    async def work(tx: StoreTransaction) -> tuple[str, None]:
         await bookings.book(tx, "1A")
         try:
             await asyncio.Event().wait()
@@ -263,7 +263,7 @@ async def test_it_ends_at_its_timeout_though_the_work_does_not_mind(store: State
 async def test_a_statement_that_takes_too_long_is_stopped(store: StateStore, bookings: Bookings) -> None:
     slow = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n WHERE i < 0"
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         await tx.execute(slow)
         return None, None
@@ -278,7 +278,7 @@ async def test_a_cancelled_caller_leaves_nothing_open(store: StateStore, booking
     claimed = await claim(store)
     inside = asyncio.Event()
 
-    async def work(tx: Transaction) -> tuple[None, Commit]:
+    async def work(tx: StoreTransaction) -> tuple[None, Commit]:
         await bookings.book(tx, "1A")
         inside.set()
         await asyncio.Event().wait()
@@ -300,7 +300,7 @@ async def test_a_caller_cancelled_in_a_statement_leaves_nothing_open(store: Stat
     slow = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n WHERE i < 0"
     inside = asyncio.Event()
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         inside.set()
         await tx.execute(slow)
@@ -319,7 +319,7 @@ async def test_a_caller_cancelled_in_a_statement_leaves_nothing_open(store: Stat
 async def test_a_caller_cancelled_while_waiting_for_its_turn(store: StateStore, bookings: Bookings) -> None:
     go_on = asyncio.Event()
 
-    async def hold_open(tx: Transaction) -> tuple[None, None]:
+    async def hold_open(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         await go_on.wait()
         return None, None
@@ -341,7 +341,7 @@ async def test_a_caller_cancelled_while_waiting_for_its_turn(store: StateStore, 
 
 
 async def test_statements_of_one_transaction_take_turns(store: StateStore, bookings: Bookings) -> None:
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await asyncio.gather(*(bookings.book(tx, f"{number}A") for number in range(5)))
         return None, None
 
@@ -351,7 +351,7 @@ async def test_statements_of_one_transaction_take_turns(store: StateStore, booki
 
 async def test_transactions_side_by_side(store: StateStore, bookings: Bookings) -> None:
     def working(number: int) -> Work[None]:
-        async def work(tx: Transaction) -> tuple[None, None]:
+        async def work(tx: StoreTransaction) -> tuple[None, None]:
             await bookings.book(tx, f"{number}A")
             await asyncio.sleep(0.001)
             await bookings.book(tx, f"{number}B")
@@ -369,9 +369,9 @@ async def test_transactions_side_by_side(store: StateStore, bookings: Bookings) 
 
 
 async def test_nothing_is_run_once_it_is_over(store: StateStore, bookings: Bookings) -> None:
-    kept: list[Transaction] = []
+    kept: list[StoreTransaction] = []
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         kept.append(tx)
         return None, None
 
@@ -382,9 +382,9 @@ async def test_nothing_is_run_once_it_is_over(store: StateStore, bookings: Booki
 
 
 async def test_a_transaction_inside_a_transaction_is_refused(store: StateStore, bookings: Bookings) -> None:
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
-        with pytest.raises(InvalidValue, match="no part of the transaction that is open here"):
+        with pytest.raises(InvalidValue, match="not part of the transaction that is open here"):
             await ask(store, bookings.insert, "2B")
         return None, None
 
@@ -401,7 +401,7 @@ async def test_a_task_begun_inside_may_outlive_it(store: StateStore, bookings: B
         await over.wait()
         return await ask(store, bookings.insert_returning, "2B")
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         del tx
         left.append(asyncio.create_task(later()))
         return None, None
@@ -431,7 +431,7 @@ async def test_what_the_store_says_at_the_door(store: StateStore, bookings: Book
 async def test_a_store_that_is_closed(store: StateStore, bookings: Bookings) -> None:
     inside, go_on = asyncio.Event(), asyncio.Event()
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         inside.set()
         await go_on.wait()
@@ -442,7 +442,7 @@ async def test_a_store_that_is_closed(store: StateStore, bookings: Bookings) -> 
     await inside.wait()
     await store.close()
     go_on.set()
-    if not bookings.is_postgres:  # there, whoever has a connection finishes with it
+    if not bookings.is_postgres:  # there, a function that has a connection finishes with it
         with pytest.raises(StoreClosed):
             await caller
     else:
@@ -456,7 +456,7 @@ async def test_who_waits_behind_a_transaction_hears_that_the_store_was_closed(
 ) -> None:
     inside, go_on = asyncio.Event(), asyncio.Event()
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         inside.set()
         await go_on.wait()
@@ -487,7 +487,7 @@ async def test_ones_own_tables_survive_like_the_tasks(tmp_path: Path, postgres_u
 
 
 async def test_a_store_of_files_refuses(tmp_path: Path) -> None:
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         raise AssertionError(tx)
 
     async with make_store(f"json:///{tmp_path}/hold") as store:
@@ -499,7 +499,7 @@ async def test_a_store_of_files_refuses(tmp_path: Path) -> None:
 async def test_other_verbs_wait_for_it_or_go_on_beside_it(store: StateStore, bookings: Bookings) -> None:
     inside, go_on = asyncio.Event(), asyncio.Event()
 
-    async def work(tx: Transaction) -> tuple[None, None]:
+    async def work(tx: StoreTransaction) -> tuple[None, None]:
         await bookings.book(tx, "1A")
         inside.set()
         await go_on.wait()
@@ -509,7 +509,7 @@ async def test_other_verbs_wait_for_it_or_go_on_beside_it(store: StateStore, boo
     caller = asyncio.create_task(store.transact(work, timeout=LONG))
     await inside.wait()
     writes = [asyncio.create_task(store.submit([NewTask(id=f"t{n}", name="job")])) for n in range(3)]
-    assert await store.get("nobody") is None
+    assert await store.get("unknown") is None
     if bookings.is_postgres:
         async with asyncio.timeout(LONG):
             await asyncio.gather(*writes)

@@ -1,4 +1,4 @@
-"""A cancelled hand-over ends, whatever becomes of the agent that had it: no worker would ever see to that."""
+"""A cancelled hand-over ends, whatever becomes of the agent that had it: no worker would ever end it."""
 
 from __future__ import annotations
 
@@ -56,27 +56,27 @@ async def test_keeping_house_ends_nothing_else(hold: Holdfast, ada: Outside) -> 
     assert [await everything(hold, one) for one in (waiting.id, held.id, "ours")] == before
 
 
-@pytest.mark.parametrize("by_somebody_else", [False, True])
+@pytest.mark.parametrize("by_another_process", [False, True])
 async def test_a_claim_by_its_id_ends_it(
-    hold: Holdfast, ada: Outside, bob: Outside, clock: ManualClock, *, by_somebody_else: bool
+    hold: Holdfast, ada: Outside, bob: Outside, clock: ManualClock, *, by_another_process: bool
 ) -> None:
     task_id = await cancelled_in_hands(hold, ada)
     clock.advance(61)
-    if by_somebody_else:
+    if by_another_process:
         await hold.store.sweep()
     with pytest.raises(Conflict, match="is cancelled: it has ended"):
         await bob.ask(task_id)
     assert (await task_of(hold, task_id)).state is TaskState.CANCELLED
 
 
-@pytest.mark.parametrize("by_somebody_else", [False, True])
+@pytest.mark.parametrize("by_another_process", [False, True])
 async def test_claims_from_its_queue_end_it_and_get_what_else_is_there(
-    hold: Holdfast, ada: Outside, bob: Outside, clock: ManualClock, *, by_somebody_else: bool
+    hold: Holdfast, ada: Outside, bob: Outside, clock: ManualClock, *, by_another_process: bool
 ) -> None:
     task_id = await cancelled_in_hands(hold, ada)
     behind = await ada.offer("next")
     clock.advance(61)
-    if by_somebody_else:
+    if by_another_process:
         await hold.store.sweep()
     assert (await bob.take()).task.id == behind.id
     assert await bob.ask() is None

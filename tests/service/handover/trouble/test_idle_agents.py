@@ -1,4 +1,4 @@
-"""An agent that asks for work every few seconds leaves no trace on what is not for it, and misses nothing that is."""
+"""An agent that asks for work every few seconds changes no task that it may not claim, and misses none that it may."""
 
 from __future__ import annotations
 
@@ -117,5 +117,5 @@ async def test_a_claim_whose_caller_left_holds_nothing(
     async def is_free() -> bool:
         return await living_workers(living) == 0 and (await task_of(living, task.id)).owner is None
 
-    await eventually("nobody holds it", is_free)
+    await eventually("it is free", is_free)
     assert (await ada.take(task.id)).task.id == task.id

@@ -24,7 +24,7 @@ async def keep_a_file(ada: Outside, lease: LeaseToken) -> object:
     )
 
 
-async def keep_a_file_of_nobody(ada: Outside, lease: LeaseToken) -> object:
+async def keep_a_file_without_a_lease(ada: Outside, lease: LeaseToken) -> object:
     return await add_artifact(
         ada.hold, lease.task_id, b"log", name="a.log", media_type=None, summary="a log", by=ada.actor, lease=None
     )
@@ -41,9 +41,9 @@ EVERY: dict[str, Verb] = {
     ),
     "append": lambda ada, lease: append(ada.hold, lease.task_id, facts(disk="92%"), by=ada.actor, lease=None),
     "add_artifact under the lease": keep_a_file,
-    "add_artifact": keep_a_file_of_nobody,
+    "add_artifact": keep_a_file_without_a_lease,
 }
-"""Everything an agent outside can write, but for what the tests below look at more closely."""
+"""Everything an agent outside can write, except what the tests below look at more closely."""
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_it_is_done_as_if_no_answer_had_been_lost(hold: Holdfast, ada: Out
     assert await living_workers(hold) == 2 * left
 
 
-async def test_a_first_step_is_no_repetition(ada: Outside, fault: Losing) -> None:
+async def test_a_first_step_is_not_a_repetition(ada: Outside, fault: Losing) -> None:
     await ada.offer()
     lease = (await ada.take()).lease
     fault.next()

@@ -57,7 +57,7 @@ async def test_a_result_of_another_type_ends_nothing(living: Holdfast, result: A
 
 
 @both
-async def test_one_of_its_type_is_what_everybody_gets(living: Holdfast, *, is_verified: bool) -> None:
+async def test_every_reader_gets_one_of_its_type(living: Holdfast, *, is_verified: bool) -> None:
     asked = define(living, is_verified=is_verified)
     ada = Outside(living, "ada")
     handle: Handle[Any] = await living.submit("clean")

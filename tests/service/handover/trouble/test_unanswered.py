@@ -16,7 +16,7 @@ from tests.service.handover.support import Outside, outside_steps, task_of
 
 @pytest.fixture(autouse=True)
 def a_minute(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> None:
-    """Give people a minute to answer. Agents outside cannot say so today; a store holds such questions all the same."""
+    """Give people a minute to answer. Agents outside cannot ask for that today; a store may hold such questions."""
     monkeypatch.setattr(questions, "Approval", partial(Approval, expires_at=clock.now() + timedelta(seconds=60)))
 
 
@@ -40,14 +40,14 @@ async def test_it_comes_back_without_an_answer(hold: Holdfast, ada: Outside, clo
     [line] = (await outside_steps(hold, task.id)).values()
     assert decode(line.output or b"") == {"state": "expired", "answer": None, "by": None}
     [*_, patch] = await hold.state_history(task.id)
-    assert patch.author == "engine"  # nobody said anything
+    assert patch.author == "engine"  # there was no answer
 
 
 async def test_it_is_notified_until_the_next_question(hold: Holdfast, ada: Outside, clock: ManualClock) -> None:
     task = await ada.offer()
     await ada.holding((await ada.take()).lease).ask("Which disk?")
     clock.advance(61)
-    await ada.holding((await ada.take()).lease).release("nobody knows")
+    await ada.holding((await ada.take()).lease).release("unknown")
     taken = await ada.take(task.id)
     assert [answer.state for answer in taken.answers] == [ApprovalState.EXPIRED]
     assert len(await hold.state_history(task.id)) == 3  # offered, asked, closed: once

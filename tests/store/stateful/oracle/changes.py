@@ -28,7 +28,7 @@ def touch(tables: Tables, task_id: str, now: datetime) -> None:
 
 
 def mark_readiness(tables: Tables, task_id: str, now: datetime) -> None:
-    """Decide anew whether the task can be claimed, and whether only alone."""
+    """Decide again whether the task can be claimed, and whether only alone."""
     task = tables.task(task_id)
     assert task.available_at is not None
     claimable = task.state is TaskState.REVIEW or (task.state is TaskState.PENDING and task.available_at <= now)
@@ -37,6 +37,8 @@ def mark_readiness(tables: Tables, task_id: str, now: datetime) -> None:
     else:
         ready = READY_ALONE if task.deaths >= ALONE_AFTER else READY
     tables.change_row(task_id, ready=ready)
+    if task.limits and task.owner is None and not task.state.is_terminal and ready:
+        tables.change_task(task_id, waits_for=task.limits[0])
 
 
 def move(tables: Tables, task_id: str, to: TaskState, cause: Cause, *, by_parent: bool = False) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from holdfast.model.approval import ApprovalState
 from holdfast.model.commit import Commit, Held, Refusal, Verdict, judge
-from holdfast.model.errors import BudgetExceeded, QueueFull
+from holdfast.model.errors import BudgetExceeded, NoPlace, QueueFull
 from holdfast.model.operations import (
     Move,
     Release,
@@ -40,10 +40,18 @@ def commit_one(tables: Tables, commit: Commit, now: datetime) -> tuple[Tables, V
     try:
         for operation in commit.operations:
             if not isinstance(operation, Move | Release):
-                child = apply(changed, commit, operation, now)
+                child = apply(changed, commit, operation, now, rested=row is not None and row.task.resting)
                 children += [child] if child else []
     except Refused as refusal:
-        return tables, _verdict(tables, commit, refusal=refusal.refusal, budget=refusal.budget, full=refusal.full)
+        return tables, _verdict(
+            tables,
+            commit,
+            refusal=refusal.refusal,
+            detail=refusal.detail,
+            budget=refusal.budget,
+            full=refusal.full,
+            no_place=refusal.no_place,
+        )
     _finish(changed, commit, now)
     return changed, _verdict(changed, commit, children=tuple(children))
 
@@ -171,6 +179,7 @@ def _verdict(
     children: tuple[Submitted, ...] = (),
     budget: BudgetExceeded | None = None,
     full: QueueFull | None = None,
+    no_place: NoPlace | None = None,
 ) -> Verdict:
     if commit.task_id not in tables.tasks:
         return Verdict(task_id=commit.task_id, refusal=refusal, detail=detail)
@@ -191,4 +200,5 @@ def _verdict(
         children=children,
         budget=budget,
         full=full,
+        no_place=no_place,
     )

@@ -1,4 +1,4 @@
-"""emit: events, and whom they wake."""
+"""emit: events, and the tasks they wake."""
 
 from __future__ import annotations
 

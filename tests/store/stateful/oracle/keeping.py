@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.model.canonical import digest
 from holdfast.model.effect import EffectState, Evidence
 from holdfast.model.queries import Pruned
+from holdfast.model.queue_settings import PRUNES_EVERY, PRUNES_ON_AFTER
 from holdfast.model.records import Artifact, Event
 from holdfast.model.worker import WorkerState
 from tests.store.stateful.oracle.tables import Tables
@@ -45,11 +46,51 @@ def prune(tables: Tables, older_than: timedelta, limit: int, now: datetime) -> P
         del tables.artifacts[artifact.id]
     owners = {row.task.owner for row in tables.tasks.values()}
     for worker_id, row in list(tables.workers.items()):
-        # One whose tasks are still to be taken back stays: without it nobody would find them.
+        # A worker whose tasks are still to be taken back stays: without it they would not be found.
         if row.worker.state is WorkerState.DEAD and row.worker.seen_at < cutoff and worker_id not in owners:
             del tables.workers[worker_id]
     counts = (len(tasks), len(events), len(artifacts))
     return Pruned(tasks=counts[0], events=counts[1], artifacts=counts[2], more=limit in counts)
+
+
+def prune_kept(tables: Tables, limit: int, now: datetime) -> int:
+    """Delete what queues keep no longer, of those whose turn it is: whole trees by their roots, children first."""
+    deleted = 0
+    for _, queue in sorted((at, queue) for queue, at in tables.prunes_at.items() if at <= now)[:limit]:
+        for state, kept_for in (tables.queues[queue].retention or {}).items():
+            gone = _kept_no_longer(tables, queue, state, now - kept_for)[: limit - deleted]
+            _delete_with_belongings(tables, gone, now - kept_for)
+            deleted += len(gone)
+        tables.prunes_at[queue] = now + (PRUNES_EVERY if deleted < limit else PRUNES_ON_AFTER)
+        if deleted == limit:
+            break
+    return deleted
+
+
+def _kept_no_longer(tables: Tables, queue: str, state: str, cutoff: datetime) -> list[str]:
+    rows = (row.task for row in tables.tasks.values())
+    roots = [task for task in rows if task.parent_id is None and (task.queue, task.state) == (queue, state)]
+    trees = [(root.finished_at, root.id, _levels_below(tables, root.id)) for root in roots]
+    old = [
+        (ended, root, levels)
+        for ended, root, levels in trees
+        if all(_is_old(tables, one, cutoff) for level in levels for one in level)
+    ]
+    return [task_id for _, _, levels in sorted(old) for level in reversed(levels) for task_id in level]
+
+
+def _delete_with_belongings(tables: Tables, gone: list[str], cutoff: datetime) -> None:
+    used = {artifact_id for task_id, artifact_id in tables.links if task_id in gone}
+    effects = {effect_id for task_id, effect_id in tables.effects if task_id in gone}
+    for task_id in gone:
+        _delete_task(tables, task_id)
+    effects -= {effect_id for _, effect_id in tables.effects}
+    own = {f"{word}:{task_id}" for word in ("task", "inbox") for task_id in gone} | {f"taken:{one}" for one in effects}
+    for channel in own & tables.events.keys():
+        tables.events[channel] = ()
+    for artifact_id in used - {artifact_id for _, artifact_id in tables.links}:
+        if artifact_id in tables.artifacts and tables.artifacts[artifact_id][0].created_at < cutoff:
+            del tables.artifacts[artifact_id]
 
 
 def _old_tasks(tables: Tables, cutoff: datetime) -> list[str]:
@@ -61,11 +102,15 @@ def _old_tasks(tables: Tables, cutoff: datetime) -> list[str]:
 
 
 def _tree_below(tables: Tables, root: str) -> list[str]:
-    level, tree = [root], []
+    return [task_id for level in _levels_below(tables, root) for task_id in level]
+
+
+def _levels_below(tables: Tables, root: str) -> list[list[str]]:
+    level, levels = [root], []
     while level:
-        tree += level
+        levels.append(level)
         level = sorted(row.task.id for row in tables.tasks.values() if row.task.parent_id in level)
-    return tree
+    return levels
 
 
 def _is_old(tables: Tables, task_id: str, cutoff: datetime) -> bool:

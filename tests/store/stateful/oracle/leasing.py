@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.model.errors import Conflict, LeaseHeld, NotFound, WorkerDead
+from holdfast.model.errors import Conflict, LeaseHeld, NoPlace, NotFound, WorkerDead
 from holdfast.model.pause import paused_message
 from holdfast.model.task import Task, rank
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from tests.store.stateful.oracle.changes import Cause, log_transition, mark_readiness, move, take_away, touch
+from tests.store.stateful.oracle.limiting import begin, full_key, stand_in_lines
 from tests.store.stateful.oracle.pausing import is_paused, pause_on
+from tests.store.stateful.oracle.queueing import no_place
 from tests.store.stateful.oracle.tables import NOT_READY, READY, READY_ALONE, Tables, TaskRow, WorkerRow
 
 
@@ -81,13 +83,17 @@ def claim(tables: Tables, asked: Claim, now: datetime, boot: timedelta) -> list[
         and candidate.task.key_form <= asked.key_form
         and not is_paused(tables, candidate.task)
     ]
-    chosen = sorted(candidates, key=_place)[: max(limit, 0)]
-    if chosen:
+    granted: list[Claimed] = []
+    for candidate in sorted(candidates, key=_place):
+        if len(granted) < limit and _why_not(tables, candidate.task, now) is None:
+            _set_key_form(tables, candidate.task, asked.key_form)
+            chosen = tables.tasks[candidate.task.id]
+            begin(tables, chosen.task, now)
+            granted.append(_grant(tables, chosen, asked.worker_id, asked.number, now, alone=asked.alone))
+    if granted:
         tables.workers[asked.worker_id] = replace(row, worker=replace(row.worker, claims=asked.number))
-    for candidate in chosen:
-        _set_key_form(tables, candidate.task, asked.key_form)
-    granted = [tables.tasks[candidate.task.id] for candidate in chosen]
-    return [_grant(tables, candidate, asked.worker_id, asked.number, now, alone=asked.alone) for candidate in granted]
+    stand_in_lines(tables, now)
+    return granted
 
 
 def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: timedelta, *, key_form: int) -> Claimed:
@@ -106,8 +112,19 @@ def acquire(tables: Tables, task_id: str, worker_id: str, now: datetime, boot: t
         raise Conflict(paused_message(task_id, pause.subject))
     if row.task.key_form > key_form:
         raise Conflict(f"task {task_id} has newer keys; upgrade this worker")
+    if (refused := _why_not(tables, row.task, now)) is not None:
+        raise refused
     _set_key_form(tables, row.task, key_form)
+    begin(tables, row.task, now)
     return _grant(tables, tables.tasks[task_id], worker_id, 0, now, alone=False, moves=False)
+
+
+def _why_not(tables: Tables, task: Task, now: datetime) -> NoPlace | None:
+    """Return what the task has no place in."""
+    if (missing := no_place(tables, task)) is not None:
+        return missing
+    full = full_key(tables, task.limits, now)
+    return None if full is None else NoPlace(task.id, key=full)
 
 
 def _set_key_form(tables: Tables, task: Task, key_form: int) -> None:
@@ -121,6 +138,7 @@ def has_suspect(tables: Tables, asked: Claim) -> bool:
         and row.task.name in asked.names
         and row.task.key_form <= asked.key_form
         and not is_paused(tables, row.task)
+        and no_place(tables, row.task) is None
         for row in tables.tasks.values()
     )
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Held, Refusal, effect_move_refused
 from holdfast.model.effect import Effect
-from holdfast.model.errors import BudgetExceeded, QueueFull
+from holdfast.model.errors import BudgetExceeded, InvalidValue, NoPlace, NotFound, QueueFull
 from holdfast.model.operations import (
     SAME_INPUT,
     ApplyPatch,
@@ -42,6 +42,8 @@ from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transitions import TaskState
 from tests.store.stateful.oracle.changes import Cause, account_of, count_as_spent, mark_readiness, move, touch
 from tests.store.stateful.oracle.emitting import append_event
+from tests.store.stateful.oracle.limiting import begin, full_key
+from tests.store.stateful.oracle.queueing import no_place
 from tests.store.stateful.oracle.submitting import give_input, submit_one
 from tests.store.stateful.oracle.tables import Tables
 
@@ -49,15 +51,27 @@ from tests.store.stateful.oracle.tables import Tables
 class Refused(Exception):
     """An operation refuses its whole Commit."""
 
-    def __init__(self, refusal: Refusal, budget: BudgetExceeded | None = None, full: QueueFull | None = None) -> None:
+    def __init__(
+        self,
+        refusal: Refusal,
+        budget: BudgetExceeded | None = None,
+        full: QueueFull | None = None,
+        no_place: NoPlace | None = None,
+        *,
+        detail: str = "",
+    ) -> None:
         super().__init__(refusal)
+        self.detail = detail
         self.full = full
+        self.no_place = no_place
         self.refusal = refusal
         self.budget = budget
 
 
-def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -> Submitted | None:  # noqa: C901, PLR0912, PLR0915 - one line an operation
-    """Apply one operation; only SubmitChild has an answer."""
+def apply(  # noqa: C901, PLR0912, PLR0915 - one line an operation
+    tables: Tables, commit: Commit, operation: Operation, now: datetime, *, rested: bool
+) -> Submitted | None:
+    """Apply one operation of a task that rested before its Commit, or not; only SubmitChild has an answer."""
     task_id = commit.task_id
     match operation:
         case WriteStep(step):
@@ -99,7 +113,7 @@ def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -
         case InheritKeys(key_form=key_form):
             tables.change_task(task_id, key_form=tables.task(task_id).key_form or key_form)
         case Rest(resting):
-            tables.change_task(task_id, resting=resting)
+            _rest(tables, commit, now, resting=resting, rested=rested)
         case ShareWorker(acquitted):
             tables.change_row(task_id, alone=False)
             tables.change_task(task_id, deaths=0 if acquitted else tables.task(task_id).deaths)
@@ -118,6 +132,18 @@ def apply(tables: Tables, commit: Commit, operation: Operation, now: datetime) -
         case _:
             raise AssertionError(f"{operation} is applied last")
     return None
+
+
+def _rest(tables: Tables, commit: Commit, now: datetime, *, resting: bool, rested: bool) -> None:
+    task = tables.task(commit.task_id)
+    if rested and task.resting and not resting:
+        missing = no_place(tables, task)
+        if missing is None and (full := full_key(tables, task.limits, now)) is not None:
+            missing = NoPlace(task.id, key=full)
+        if missing is not None:
+            raise Refused(Refusal.NO_PLACE, no_place=missing)
+        begin(tables, task, now)
+    tables.change_task(task.id, resting=resting)
 
 
 def _write_effect(tables: Tables, commit: Commit, effect: Effect, now: datetime) -> None:
@@ -226,6 +252,8 @@ def _submit_child(tables: Tables, commit: Commit, child: NewTask, now: datetime)
         answer = submit_one(tables, replace(child, parent_id=commit.task_id, actor=commit.actor), now)
     except QueueFull as full:
         raise Refused(Refusal.FULL, full=full) from None
+    except (NotFound, InvalidValue) as error:
+        raise Refused(Refusal.CONFLICT, detail=str(error)) from None
     if answer.conflict:
         raise Refused(Refusal.KEY)
     return answer

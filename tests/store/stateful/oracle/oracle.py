@@ -11,10 +11,11 @@ from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import NotFound
+from holdfast.model.flow_limit import Limit, LimitUse, PermitAnswer, PermitRequest, PermitReturn
 from holdfast.model.memory import Subject
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Loaded, Noun, Page, Pruned, QueueCounts, Summary, TaskFilter, Vitals
-from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
+from holdfast.model.queue_settings import QueueChange, QueueSettings
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.schedule import StoredSchedule
 from holdfast.model.step import Step
@@ -26,7 +27,9 @@ from tests.store.stateful.oracle import (
     emitting,
     keeping,
     leasing,
+    limiting,
     pausing,
+    queueing,
     reading,
     remembering,
     scheduling,
@@ -102,11 +105,29 @@ class Oracle:
     def pauses(self) -> list[Pause]:
         return [pause for _, pause in sorted(self.tables.pauses.items())]
 
-    def set_queue(self, name: str, *, max_pending: int | Keep | None = KEEP) -> QueueSettings:
-        return pausing.set_queue(self.tables, name, max_pending)
+    def set_queue(self, name: str, change: QueueChange) -> QueueSettings:
+        return queueing.set_queue(self.tables, name, change, self.now())
 
     def queue_settings(self) -> list[QueueSettings]:
-        return [pausing.settings_of(self.tables, name) for name in sorted(self.tables.limits)]
+        return [queueing.settings_of(self.tables, name) for name in sorted(self.tables.queues)]
+
+    def set_limit(self, limit: Limit) -> Limit:
+        return limiting.set_limit(self.tables, limit)
+
+    def limits(self) -> list[Limit]:
+        return [limit for _, limit in sorted(self.tables.flow_limits.items())]
+
+    def limit_uses(self, name: str | None = None, *, limit: int = 1000) -> list[LimitUse]:
+        return limiting.limit_uses(self.tables, name, limit, self.now())
+
+    def take_permits(self, requests: Sequence[PermitRequest]) -> list[PermitAnswer]:
+        return limiting.take_permits(self.tables, requests, self.now())
+
+    def return_permits(self, returned: Sequence[PermitReturn]) -> None:
+        limiting.return_permits(self.tables, returned, self.now())
+
+    def close_limit(self, keys: Sequence[str], until: datetime) -> None:
+        limiting.close_limit(self.tables, keys, until)
 
     def sweep(self, limit: int = 100) -> Swept:
         return sweeping.sweep(self.tables, limit, self.now(), self._boot())

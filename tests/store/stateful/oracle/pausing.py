@@ -1,14 +1,13 @@
-"""pause, unpause, pauses, set_queue, queue_settings; and what is paused."""
+"""pause, unpause, pauses; and what is paused."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from holdfast.model.errors import Conflict
-from holdfast.model.pause import Pause, kind_of, nothing_to_pause, pause_of
-from holdfast.model.queue_settings import KEEP, Keep, QueueSettings
+from holdfast.model.pause import LIMIT, Pause, kind_of, nothing_to_pause, pause_of
 from holdfast.model.task import Task
-from tests.store.stateful.oracle.submitting import pending_in
+from tests.store.stateful.oracle.limiting import check_pausable
 from tests.store.stateful.oracle.tables import Tables
 
 
@@ -16,6 +15,8 @@ def pause(tables: Tables, subject: str, by: str, reason: str | None, now: dateti
     if subject not in tables.pauses:
         if kind_of(subject) is None:
             _change_task(tables, subject)
+        elif kind_of(subject) == LIMIT:
+            check_pausable(tables, subject.removeprefix(f"{LIMIT}:"))
         tables.pauses[subject] = Pause(subject=subject, at=now, by=by, reason=reason)
     return tables.pauses[subject]
 
@@ -43,13 +44,3 @@ def pause_on(tables: Tables, task: Task) -> Pause | None:
 
 def is_paused(tables: Tables, task: Task) -> bool:
     return pause_on(tables, task) is not None
-
-
-def set_queue(tables: Tables, name: str, max_pending: int | Keep | None) -> QueueSettings:
-    before = tables.limits.get(name)
-    tables.limits[name] = before if max_pending is KEEP else max_pending
-    return settings_of(tables, name)
-
-
-def settings_of(tables: Tables, name: str) -> QueueSettings:
-    return QueueSettings(name=name, max_pending=tables.limits[name], pending=pending_in(tables, name))

@@ -11,6 +11,7 @@ from holdfast.model.records import Account
 from holdfast.model.task import JsonValue, NewTask, Submitted, Task, search_text, stays_in_queue
 from holdfast.model.transitions import TaskState
 from tests.store.stateful.oracle.changes import Cause, log_transition
+from tests.store.stateful.oracle.limiting import check_keys_of
 from tests.store.stateful.oracle.tables import NOT_READY, READY, Tables, TaskRow
 
 
@@ -26,10 +27,12 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
     elif holder is not None:
         same = holder.task.name == new.name and holder.input_digest == input_digest
         return Submitted(task_id=holder.task.id, created=False, conflict=not same)
-    limit = tables.limits.get(new.queue)
+    settings = tables.queues.get(new.queue)
+    limit = None if settings is None else settings.max_pending
     is_refusable = new.state is TaskState.PENDING and new.schedule is None
     if limit is not None and is_refusable and pending_in(tables, new.queue) >= limit:
         raise QueueFull(new.queue, limit)
+    check_keys_of(tables, new.limits)
     available_at = (new.available_at or now).astimezone(UTC)
     task = Task(
         id=new.id,
@@ -52,6 +55,8 @@ def submit_one(tables: Tables, new: NewTask, now: datetime) -> Submitted:
         round=new.round,
         revision=1,
         labels=new.labels,
+        limits=new.limits,
+        waits_for=new.limits[0] if new.limits and not new.state.is_terminal else None,
     )
     claimable = new.state in {TaskState.PENDING, TaskState.REVIEW} and available_at <= now
     tables.tasks[new.id] = TaskRow(
@@ -85,12 +90,14 @@ def replace_waiting(tables: Tables, holder: TaskRow, new: NewTask, now: datetime
     if new.debounce_max is not None:
         assert task.created_at is not None
         available_at = min(available_at, task.created_at + new.debounce_max)
-    names = ("agent_id", "user_input", "priority", "labels")
+    check_keys_of(tables, new.limits)
+    names = ("agent_id", "user_input", "priority", "labels", "limits")
     changed = replace(
         task,
         **{name: getattr(new, name) for name in names},
         available_at=available_at,
         deadline=new.deadline and new.deadline.astimezone(UTC),
+        waits_for=new.limits[0] if new.limits else None,
         updated_at=now,
         revision=task.revision + 1,
     )

@@ -22,6 +22,8 @@ from tests.store.stateful.oracle.changes import (
     touch,
     wake,
 )
+from tests.store.stateful.oracle.keeping import prune_kept
+from tests.store.stateful.oracle.limiting import next_looks, stand_in_lines, sweep_permits
 from tests.store.stateful.oracle.scheduling import next_ticks
 from tests.store.stateful.oracle.tables import NOT_READY, Tables, TaskRow
 
@@ -34,7 +36,10 @@ def sweep(tables: Tables, limit: int, now: datetime, boot: timedelta) -> Swept:
     timed = _wake_timers(tables, limit, now)
     failed, undoing = _end_by_deadline(tables, limit, now)
     due = _make_due(tables, limit, now)
-    parts = (len(recovered) + len(poisoned), len(expired), len(timed), len(failed) + len(undoing), due)
+    settled = sweep_permits(tables, limit, now)
+    stand_in_lines(tables, now)
+    pruned = prune_kept(tables, limit, now)
+    parts = (len(recovered) + len(poisoned), len(expired), len(timed), len(failed) + len(undoing), due, settled)
     return Swept(
         recovered=tuple(recovered),
         poisoned=tuple(poisoned),
@@ -42,8 +47,9 @@ def sweep(tables: Tables, limit: int, now: datetime, boot: timedelta) -> Swept:
         due=due,
         failed=tuple(failed),
         expired=tuple(expired),
+        pruned=pruned,
         more=limit in parts,
-        next_due=min(_due_times(tables), default=None),
+        next_due=min([*_due_times(tables), *next_looks(tables, now)], default=None),
         next_tick=min(next_ticks(tables), default=None),
     )
 

@@ -8,8 +8,10 @@ from typing import Self
 
 from holdfast.model.approval import Approval
 from holdfast.model.effect import Effect, Evidence
+from holdfast.model.flow_limit import Limit, PermitRequest
 from holdfast.model.operations import UntilTime, Wait
 from holdfast.model.pause import Pause
+from holdfast.model.queue_settings import QueueSettings
 from holdfast.model.records import Account, Artifact, ArtifactLink, Checkpoint, Event, MemoryFact, PatchRecord
 from holdfast.model.schedule import StoredSchedule
 from holdfast.model.step import Step
@@ -33,7 +35,7 @@ class TaskRow:
     alone: bool = False
     """The lease that stands on it was granted to a worker that runs nothing else."""
     undoing: bool = False
-    """Its steps are being undone, so that its deadline matters no more."""
+    """Its steps are being undone, so that its deadline no longer counts."""
     events_before: dict[str, int] = field(default_factory=dict)
     """The last number of each channel when it was submitted."""
 
@@ -43,6 +45,22 @@ class WorkerRow:
     worker: Worker
     expires: timedelta
     """On the boot clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitRow:
+    """A request of a step."""
+
+    request: PermitRequest
+    place: int
+    granted_at: datetime | None = None
+    uses: dict[str, tuple[datetime | None, int]] = field(default_factory=dict)
+    """By key: until when it counts, and with how many tokens."""
+    settles_at: datetime | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted(set(self.request.keys))
 
 
 ReservationKey = tuple[str, str, str, str, int]
@@ -77,8 +95,16 @@ class Tables:
     marks: dict[SubjectKey, str] = field(default_factory=dict)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     pauses: dict[str, Pause] = field(default_factory=dict)
-    limits: dict[str, int | None] = field(default_factory=dict)
-    """By queue: how many of its tasks may be pending."""
+    queues: dict[str, QueueSettings] = field(default_factory=dict)
+    """Their settings; what is counted is counted again each time."""
+    prunes_at: dict[str, datetime] = field(default_factory=dict)
+    """When the next sweep looks what a queue with a retention keeps no longer."""
+    flow_limits: dict[str, Limit] = field(default_factory=dict)
+    keys: dict[str, datetime | None] = field(default_factory=dict)
+    """Every key that is known, and until when it is closed."""
+    uses: dict[tuple[str, datetime], tuple[int, int]] = field(default_factory=dict)
+    """By key and the moment until which it counts: calls and tokens."""
+    permits: dict[str, PermitRow] = field(default_factory=dict)
     schedules: dict[str, StoredSchedule] = field(default_factory=dict)
 
     def copy(self) -> Self:

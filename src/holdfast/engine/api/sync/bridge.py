@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from holdfast.engine.attempt.stop_reasons import Unwind
-from holdfast.model.errors import HoldfastError, StoreForked
+from holdfast.model.errors import HoldfastError, StoreClosed, StoreForked
 from holdfast.process_fork import Owner
 
 R = TypeVar("R")
@@ -57,3 +57,25 @@ class Crossing:
             raise Unwind from error
         finally:
             call.close()  # if it never started
+
+
+class LateCrossing(Crossing):
+    """Calls from threads that may come after the function has ended: then a loop that is gone unwinds nothing."""
+
+    __slots__ = ()
+
+    def wait(self, call: Coroutine[Any, Any, R]) -> R:
+        """See Crossing. Raises StoreClosed if the call can never be answered."""
+        try:
+            return super().wait(call)
+        except Unwind:
+            raise StoreClosed(f"the {self._what} was used after its Holdfast was closed; use it before that") from None
+
+    def send(self, call: Coroutine[Any, Any, object]) -> None:
+        """Run the call on the loop, and do not wait for it."""
+        try:
+            self._owner.check()
+            asyncio.run_coroutine_threadsafe(call, self._loop)
+        except BaseException:
+            call.close()
+            raise

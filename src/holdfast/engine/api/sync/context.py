@@ -326,6 +326,7 @@ class SyncContext:
         delay: float | timedelta | None = None,
         at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
+        limits: Sequence[str] = (),
         **unknown: Any,
     ) -> SyncChild[Any]:
         """See Context."""
@@ -340,6 +341,7 @@ class SyncContext:
                 delay=delay,
                 at=at,
                 labels=labels,
+                limits=limits,
                 **unknown,
             )
         )

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import suppress
 from datetime import timedelta
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from holdfast.engine.api.handle import Handle
-from holdfast.engine.api.sync.loop_thread import LoopThread
 from holdfast.model.errors import StoreError
 from holdfast.model.records import Event
 from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+
+class OtherThread(Protocol):
+    """The thread of an event loop, on which asynchronous calls run."""
+
+    def wait(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a call there; return its result or raise its error."""
+
+    def send(self, call: Coroutine[Any, Any, object]) -> None:
+        """Run a call there, and do not wait for it."""
 
 
 class SyncHandle(Generic[R]):
@@ -22,8 +32,8 @@ class SyncHandle(Generic[R]):
 
     __slots__ = ("_handle", "_thread")
 
-    def __init__(self, thread: LoopThread, handle: Handle[R]) -> None:
-        """Only SyncHoldfast creates these."""
+    def __init__(self, thread: OtherThread, handle: Handle[R]) -> None:
+        """Only SyncHoldfast and SyncTransaction create these."""
         self._thread = thread
         self._handle = handle
 

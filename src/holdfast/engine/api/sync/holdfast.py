@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from holdfast.engine.api.async_holdfast import AsyncHoldfast
 from holdfast.engine.api.definition import Bound, TaskDefinition
 from holdfast.engine.api.handle import Handle
+from holdfast.engine.api.new_task import begin_submission, finish
 from holdfast.engine.api.signatures import (
     A,
     B,
@@ -29,8 +30,9 @@ from holdfast.engine.api.signatures import (
     Task2,
     Task3,
     Task4,
+    refuse_for_task,
 )
-from holdfast.engine.api.start import ArtifactNames, Facts
+from holdfast.engine.api.start import ArtifactNames, Facts, Start
 from holdfast.engine.api.sync.artifacts import SyncArtifacts
 from holdfast.engine.api.sync.handle import SyncHandle
 from holdfast.engine.api.sync.loop_thread import LoopThread, refuse_event_loop
@@ -47,6 +49,7 @@ from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import StoreClosed, StoreForked
+from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.patch import StatePatch
 from holdfast.model.pause import Pause
 from holdfast.model.queries import Summary
@@ -159,6 +162,7 @@ class SyncHoldfast(SyncScheduling):
         delay: float | timedelta | None = None,
         at: datetime | None = None,
         labels: Mapping[str, str] | None = None,
+        limits: Sequence[str] = (),
         if_exists: IfExists | str = IfExists.RETURN,
         debounce: float | timedelta | None = None,
         debounce_max: float | timedelta | None = None,
@@ -168,32 +172,43 @@ class SyncHoldfast(SyncScheduling):
         plan: Sequence[str] | None = None,
         facts: Facts | None = None,
         artifacts: ArtifactNames | None = None,
+        connection: object = None,
         **unknown: Any,
     ) -> SyncHandle[Any]:
-        """See Holdfast."""
-        return self._hand_out(
-            self._hold.submit(
-                task,
-                *args,
-                key=key,
-                queue=queue,
-                priority=priority,
-                deadline=deadline,
-                delay=delay,
-                at=at,
-                labels=labels,
-                if_exists=if_exists,
-                debounce=debounce,
-                debounce_max=debounce_max,
-                agent_id=agent_id,
-                after=None if after is None else _plain(after),
-                state=state,
-                plan=plan,
-                facts=facts,
-                artifacts=artifacts,
-                **unknown,
-            )
-        )
+        """See Holdfast. ``connection`` is a psycopg.Connection, or SQLAlchemy's Connection or Session."""
+        options: dict[str, Any] = {
+            "key": key,
+            "queue": queue,
+            "priority": priority,
+            "deadline": deadline,
+            "delay": delay,
+            "at": at,
+            "labels": labels,
+            "limits": limits,
+            "if_exists": if_exists,
+            "debounce": debounce,
+            "debounce_max": debounce_max,
+            "agent_id": agent_id,
+        }
+        start: dict[str, Any] = {"state": state, "plan": plan, "facts": facts, "artifacts": artifacts}
+        before = None if after is None else _plain(after)
+        if connection is None:
+            call: Coroutine[Any, Any, Handle[Any]]
+            call = self._hold.submit(task, *args, after=before, **start, **options, **unknown)
+            return self._hand_out(call)
+        refuse_for_task("hold.submit", task, unknown, SyncSubmitOptions.__annotations__)
+        options.update(start=Start(**start), after=before.id if isinstance(before, Handle) else before)
+        return self._submit_on(connection, task, args, options)
+
+    def _submit_on(
+        self, connection: object, task: object, args: tuple[object, ...], options: dict[str, Any]
+    ) -> SyncHandle[Any]:
+        """Submit in the caller's transaction, and speak to the database in this thread: no loop may wait for it."""
+        thread = self._running
+        services = self._hold.services
+        prepared, submission = thread.wait(begin_submission(services, connection, task, args, **options))
+        [answer] = submission.write_blocking()
+        return SyncHandle(thread, thread.wait(finish(services, prepared, answer)))
 
     def submit_many(
         self,
@@ -301,13 +316,40 @@ class SyncHoldfast(SyncScheduling):
         """See Holdfast."""
         return self.wait(self._hold.pauses())
 
-    def queue(self, name: str, *, max_pending: int | Keep | None = KEEP) -> QueueSettings:
+    def queue(
+        self,
+        name: str,
+        *,
+        max_pending: int | Keep | None = KEEP,
+        concurrency: int | Keep | None = KEEP,
+        retention: Mapping[str, timedelta] | Keep | None = KEEP,
+    ) -> QueueSettings:
         """See Holdfast."""
-        return self.wait(self._hold.queue(name, max_pending=max_pending))
+        return self.wait(self._hold.queue(name, max_pending=max_pending, concurrency=concurrency, retention=retention))
 
     def queues(self) -> list[QueueSettings]:
         """See Holdfast."""
         return self.wait(self._hold.queues())
+
+    def limit(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        tokens: int | None = None,
+        per: timedelta | None = None,
+        burst: int = 0,
+        each: bool = False,
+    ) -> Limit:
+        """See Holdfast."""
+        return self.wait(
+            self._hold.limit(name, concurrency=concurrency, rate=rate, tokens=tokens, per=per, burst=burst, each=each)
+        )
+
+    def limits(self, name: str | None = None, *, most: int = 1000) -> list[LimitUse]:
+        """See Holdfast."""
+        return self.wait(self._hold.limits(name, most=most))
 
     def fork(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -44,6 +44,7 @@ class SyncScheduling:
         deadline: float | timedelta | None = None,
         agent_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        limits: Sequence[str] = (),
         **unknown: Any,  # noqa: ANN401
     ) -> Schedule:
         """See Holdfast."""
@@ -63,6 +64,7 @@ class SyncScheduling:
                 deadline=deadline,
                 agent_id=agent_id,
                 labels=labels,
+                limits=limits,
                 **unknown,
             )
         )

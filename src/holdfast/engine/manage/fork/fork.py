@@ -152,6 +152,7 @@ def _new_task(services: Services, loaded: Loaded, request: ForkRequest) -> NewTa
         state=TaskState.WAITING,
         round=origin.round,
         labels=origin.labels,
+        limits=origin.limits,
     )
 
 

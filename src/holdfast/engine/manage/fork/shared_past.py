@@ -13,6 +13,7 @@ from holdfast.engine.attempt.journal import (
     ATTEMPT,
     CHILD,
     IGNORED_STOP,
+    LIMIT,
     RESERVED,
     RESTED,
     RESUMED,
@@ -38,7 +39,7 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.store.base import StateStore
 
-_ABOUT_ITSELF = frozenset({ATTEMPT, IGNORED_STOP, RESTED, RESUMED, SPILLED, "undo", KIND})
+_ABOUT_ITSELF = frozenset({ATTEMPT, IGNORED_STOP, LIMIT, RESTED, RESUMED, SPILLED, "undo", KIND})
 """Kinds of lines that are about the origin alone: its failed attempts, its undoing, its own ancestry."""
 _OWN_VERDICT = (VERIFY, f"{RESERVED}{VERIFY}")
 """Verdicts of verifiers: they are not shared, because a verifier has to see the fork's own result."""

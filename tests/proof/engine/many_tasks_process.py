@@ -1,7 +1,7 @@
-"""A worker with very many tasks: ``python -m tests.proof.engine.crowd_process running|waiting URL COUNT``.
+"""A worker with very many tasks: ``python -m tests.proof.engine.many_tasks_process running|waiting URL COUNT``.
 
 Prints, as JSON, how many were in flight or suspended at once, how long that took, how many bytes of the process's
-memory each of them cost, and how many blocks of it Python still holds for each. A small crowd comes first: it pays for
+memory each of them cost, and how many blocks of it Python still holds for each. A few tasks come first: they pay for
 what is only paid once, such as imports and caches.
 """
 
@@ -22,7 +22,7 @@ WARM_UP = 1000
 LONGEST = 900.0
 
 
-class Crowd:
+class ManyTasks:
     """Tasks that stay where they are until ``go``."""
 
     def __init__(self, hold: Holdfast) -> None:
@@ -49,27 +49,27 @@ class Crowd:
 
 async def running(hold: Holdfast, count: int) -> dict[str, float]:
     """Have ``count`` tasks inside a step at the same time."""
-    crowd = Crowd(hold)
+    many = ManyTasks(hold)
     async with hold, hold.worker(concurrency=count + WARM_UP) as worker:
-        await submit(hold, crowd.stay, WARM_UP)
-        await eventually("they are inside their step", lambda: crowd.inside == WARM_UP, within=LONGEST)
+        await submit(hold, many.stay, WARM_UP)
+        await eventually("they are inside their step", lambda: many.inside == WARM_UP, within=LONGEST)
         cost = Cost()
-        await submit(hold, crowd.stay, count)
-        await eventually("they are inside their step", lambda: crowd.inside == WARM_UP + count, within=LONGEST)
+        await submit(hold, many.stay, count)
+        await eventually("they are inside their step", lambda: many.inside == WARM_UP + count, within=LONGEST)
         measured = cost.of(worker.running - WARM_UP)
-        crowd.go.set()
+        many.go.set()
         await until_all(hold.store, TaskState.COMPLETED, WARM_UP + count)
     return measured
 
 
 async def waiting(hold: Holdfast, count: int) -> dict[str, float]:
     """Have ``count`` tasks suspended at the same time."""
-    crowd = Crowd(hold)
+    many = ManyTasks(hold)
     async with hold, hold.worker(concurrency=100) as worker:
-        await submit(hold, crowd.listen, WARM_UP)
+        await submit(hold, many.listen, WARM_UP)
         await until_all(hold.store, TaskState.WAITING, WARM_UP)
         cost = Cost()
-        await submit(hold, crowd.listen, count)
+        await submit(hold, many.listen, count)
         await until_all(hold.store, TaskState.WAITING, WARM_UP + count)
         await eventually("the last of them has left its worker", lambda: worker.running == 0, within=LONGEST)
         return cost.of((await hold.store.count())[TaskState.WAITING] - WARM_UP)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SOAK
-from tests.proof.engine import crowd_process
+from tests.proof.engine import many_tasks_process
 from tests.proof.engine.processes import CLONE
 
 RUNNING = 10_000
@@ -20,7 +20,7 @@ KILOBYTE = 1024
 
 
 def measure(what: str, folder: Path, count: int) -> dict[str, float]:
-    command = [sys.executable, "-m", crowd_process.__name__, what, f"sqlite:///{folder}/agents.db", str(count)]
+    command = [sys.executable, "-m", many_tasks_process.__name__, what, f"sqlite:///{folder}/agents.db", str(count)]
     done = subprocess.run(command, cwd=CLONE, capture_output=True, text=True, check=False, timeout=1200)
     assert done.returncode == 0, done.stderr
     print(f"{what}: {done.stdout}")  # noqa: T201

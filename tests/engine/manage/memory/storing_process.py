@@ -1,8 +1,7 @@
-"""One of many processes that say things about the same: ``python saying_process.py URL NAME WORDS``.
+"""One of many processes that store facts about the same subject: ``python storing_process.py URL NAME WORDS``.
 
-It says every word under its own name, every word under a name that all of them share, and words that the others say as
-well. It begins when it is told to, hesitates before each write so that others may be faster, and prints how often they
-were.
+It stores every word in its own name, every word in a name that all of them share, and words that the others store too.
+It begins when it reads a line, hesitates before each write so that others may be faster, and prints how often.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ async def main(url: str, name: str, words: int) -> None:
         await asyncio.to_thread(sys.stdin.readline)
         for word in range(words):
             await hold.memory.store("alice", "likes", f"{name} {word}", source=name)
-            await hold.memory.store("alice", "says", f"{name} {word}", source="everybody")
+            await hold.memory.store("alice", "says", f"{name} {word}", source="all")
             await hold.memory.store("alice", "knows", word, source=name)
     print(slower)  # noqa: T201 - it is read by the test
 

@@ -143,7 +143,7 @@ async def test_a_very_long_text_is_kept_whole() -> None:
 async def test_something_cancelled_inside_a_tool_is_an_error_of_the_tool() -> None:
     @tool(risk="read_only", retry=Retry(max_attempts=1))
     async def lean_on() -> str:
-        """Lean on something that is cancelled."""
+        """Await a call that is cancelled."""
         raise asyncio.CancelledError
 
     hold = Holdfast("memory://")
@@ -152,5 +152,5 @@ async def test_something_cancelled_inside_a_tool_is_an_error_of_the_tool() -> No
     async with hold, hold.worker():
         handle = await hold.submit(agent, "go")
         assert await handle.result(timeout=60) == "done"
-    [told] = [message.content for message in model.requests[-1].messages if message.role == "tool"]
-    assert told.startswith("Error: RuntimeError: the tool raised CancelledError()")
+    [answer] = [message.content for message in model.requests[-1].messages if message.role == "tool"]
+    assert answer.startswith("Error: RuntimeError: the tool raised CancelledError()")
