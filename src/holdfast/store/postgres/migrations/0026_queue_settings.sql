@@ -541,11 +541,59 @@ BEGIN
 END
 $$;
 
+-- Count tasks that enter a queue with settings, or refuse all of them where it is full. Tasks of a schedule are not refused.
+--
+-- Only a queue with a limit is locked: submissions to it wait for each other, perhaps for a transaction of a user's own.
+-- Elsewhere the number is noted, as for moves. set_queue() gives a queue a limit while no task is written.
+CREATE OR REPLACE FUNCTION {schema}.enter_queue(wanted text, ids text[], pending_ones bigint, is_refusable boolean)
+RETURNS void
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    settings {schema}.queues;
+BEGIN
+    IF EXISTS (SELECT FROM {schema}.queues q WHERE q.name = wanted AND q.max_pending IS NOT NULL) THEN
+        SELECT q.* INTO settings FROM {schema}.queues q WHERE q.name = wanted FOR NO KEY UPDATE;
+        IF {schema}.count_again(wanted) + pending_ones > settings.max_pending AND is_refusable THEN
+            PERFORM {schema}.refuse('full', jsonb_build_object('queue', wanted, 'limit', settings.max_pending));
+        END IF;
+        UPDATE {schema}.queues q SET pending = q.pending + pending_ones WHERE q.name = wanted;
+    ELSIF pending_ones > 0 THEN
+        INSERT INTO {schema}.queue_changes (queue, change) VALUES (wanted, pending_ones);
+        IF random() < 0.001 THEN  -- as in note_moved()
+            PERFORM FROM {schema}.queues q WHERE q.name = wanted FOR NO KEY UPDATE SKIP LOCKED;
+            IF FOUND THEN
+                PERFORM {schema}.count_again(wanted);
+            END IF;
+        END IF;
+    END IF;
+    UPDATE {schema}.tasks t SET is_counted = true WHERE t.id = ANY (ids);
+END
+$$;
+
+-- Keep tasks from being written until the end of this transaction. Whoever writes one then waits behind this lock, also
+-- while it is itself waited for. So it is waited for in short turns: a transaction of a user's own, which has submitted
+-- something and stays open, holds up the caller of this function and nobody else.
+CREATE FUNCTION {schema}.stop_writing_tasks() RETURNS void
+LANGUAGE plpgsql
+SET lock_timeout = '300ms' AS $$
+BEGIN
+    LOOP
+        BEGIN
+            LOCK TABLE {schema}.tasks IN SHARE ROW EXCLUSIVE MODE;
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.1 + 0.4 * random());
+        END;
+    END LOOP;
+END
+$$;
+
 DROP FUNCTION {schema}.set_queue(text, boolean, bigint);
 
 -- Change the settings of a queue that are given, {"max_pending": 5, "concurrency": null}. The first time, its tasks are
 -- counted, and no task is written meanwhile: one that is on its way, and was stored without a look at the settings, has to be
--- among them. The same for its tasks at work, when it gets a limit for those.
+-- among them. The same when it gets a limit for its pending tasks, or for its tasks at work, which are counted then.
 CREATE FUNCTION {schema}.set_queue(wanted text, settings jsonb) RETURNS void
 LANGUAGE plpgsql
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -554,8 +602,11 @@ DECLARE
     is_limited boolean := EXISTS (SELECT FROM {schema}.queue_slots s WHERE s.queue = wanted);
     limit_comes_or_goes boolean := settings ? 'concurrency' AND is_limited = (new_limit IS NULL);
 BEGIN
-    IF limit_comes_or_goes OR NOT EXISTS (SELECT FROM {schema}.queues q WHERE q.name = wanted) THEN
-        LOCK TABLE {schema}.tasks IN SHARE ROW EXCLUSIVE MODE;
+    IF limit_comes_or_goes OR NOT EXISTS (
+        SELECT FROM {schema}.queues q
+        WHERE q.name = wanted AND (q.max_pending IS NOT NULL OR settings ->> 'max_pending' IS NULL))
+    THEN
+        PERFORM {schema}.stop_writing_tasks();
     END IF;
     IF NOT EXISTS (SELECT FROM {schema}.queues q WHERE q.name = wanted) THEN
         INSERT INTO {schema}.queues (name, pending) VALUES (wanted, 0) ON CONFLICT DO NOTHING;

@@ -23,11 +23,11 @@ Functions, each in the file that defines it as it is now:
 0018_outages.sql           declare_dead, sweep
 0021_pauses.sql            answer, choose, claimable, forget_pause, heartbeat, pause_of, ready_lines, unpause, unpaused
 0022_labels.sql            index_labelled_end, index_labels, unindex_labels
-0023_full_queues.sql       count_again, enter_queue, note_moved, note_submitted
+0023_full_queues.sql       count_again, note_moved, note_submitted
 0024_schedules.sql         next_tick, put_schedule
 0025_replacing.sql         submit, submit_replacing
-0026_queue_settings.sql    choose_within, count_slots, has_slot, hint_of_place, is_at_work, lock_places, lock_slots,
-                           note_slot_left, open_queues, set_queue, take_places
+0026_queue_settings.sql    choose_within, count_slots, enter_queue, has_slot, hint_of_place, is_at_work, lock_places,
+                           lock_slots, note_slot_left, open_queues, set_queue, stop_writing_tasks, take_places
 0027_limits.sql            charge, close_limit, end_of_use, enter_line, follow_limited_task, lock_keys, look_later,
                            note_key, note_limited_task, note_lines, pause_limit, require_limits, rooms, set_limit,
                            settle_keys, standings, unpause_limit
