@@ -399,7 +399,11 @@ UPDATE queues SET concurrency = ?2 WHERE name = ?1
 UPDATE queues SET retention = ?2, prunes_at = iif(?2 IS NULL, NULL, ?3) WHERE name = ?1
 
 -- name: due_retentions
-SELECT name, retention FROM queues INDEXED BY queues_with_retention WHERE prunes_at <= ?1 ORDER BY prunes_at, name LIMIT ?2
+-- By turn, as in the index. Then what is put off until later than ?3, longer than is ever done: the clock was set back since.
+SELECT name, retention FROM queues INDEXED BY queues_with_retention WHERE prunes_at <= ?1
+UNION ALL
+SELECT name, retention FROM queues INDEXED BY queues_with_retention WHERE prunes_at > ?3
+LIMIT ?2
 
 -- name: put_off_pruning
 UPDATE queues SET prunes_at = ?2 WHERE name = ?1
