@@ -19,7 +19,8 @@ SELECT extract(epoch FROM pg_postmaster_start_time())::text,
 -- name: submit_within
 -- submit, in the transaction of a caller's own connection, if that leads to the database that the first two values name
 -- and is at the right isolation level; otherwise nothing is submitted, and the first columns say why. All values are text,
--- because each driver writes other types in its own way, and CAST because SQLAlchemy reads $1::text as another name.
+-- because each driver writes other types in its own way, and ASCII, because the connection may have any encoding; CAST because
+-- SQLAlchemy reads $1::text as another name.
 SELECT here.server, here.database, here.isolation, s.n, s.task_id, s.created, s.conflict
 FROM (
     SELECT extract(epoch FROM pg_postmaster_start_time())::text AS server,
@@ -29,7 +30,7 @@ FROM (
 LEFT JOIN LATERAL {schema}.submit(
     CASE
         WHEN here.server = CAST($1 AS text) AND here.database = CAST($2 AS text) AND here.isolation = 'read committed'
-        THEN CAST(CAST($3 AS text) AS json) ELSE '[]'
+        THEN CAST(convert_from(decode(CAST($3 AS text), 'base64'), 'UTF8') AS json) ELSE '[]'
     END,
     ARRAY(
         SELECT decode(p.payload, 'base64')
