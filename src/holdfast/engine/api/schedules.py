@@ -53,7 +53,7 @@ class Scheduling(ABC):
 
         ``overlap`` says what happens at a tick if the last task has not ended: "skip" drops the tick, "queue" keeps one
         until then, "all" submits anyway. ``catch_up`` says what happens to ticks that passed before a worker looked:
-        "last" makes up for the newest, "none" only if that is no older than a minute, "all" (with overlap="all") for
+        "last" makes up for the newest, "none" only if that is at most a minute old, "all" (with overlap="all") for
         the newest 100.
 
         A schedule of the same name is replaced; the same again changes nothing. ``deadline`` counts from each
