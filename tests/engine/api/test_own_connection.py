@@ -267,7 +267,7 @@ async def test_a_transaction_that_cannot_be_written_in_is_refused(hold: Holdfast
     """It can only read, or its statements are sent together, so that a refusal would spoil those of the caller."""
     async with of_psycopg(url) as own:
         await own.execute("SET TRANSACTION READ ONLY")
-        with pytest.raises(InvalidValue, match="begin it READ WRITE"):
+        with pytest.raises(InvalidValue, match="begin its transaction READ WRITE"):
             await hold.submit("ship", 1, connection=own.connection)
         await own.rollback()
         async with own.connection.pipeline():
