@@ -129,6 +129,27 @@ async def test_submissions_wait_for_each_other_only_where_the_queue_has_a_limit(
 
 
 @pytest.mark.parametrize("broken", [False, True])
+async def test_a_tick_waits_for_no_submission_to_its_queue(url: str, store: PostgresStore, *, broken: bool) -> None:
+    """It is not refused in any case. A worker that waited here would claim nothing meanwhile."""
+    if broken:
+        break_rule(url, "enter_queue", "IF is_refusable AND EXISTS", "IF EXISTS")
+        break_rule(url, "enter_queue", "> settings.max_pending THEN", "> settings.max_pending AND is_refusable THEN")
+    await store.set_queue("default", max_pending=1)
+    at = datetime.now(UTC)
+    made = StoredSchedule(name="s", spec={}, anchored_at=at, tick_at=at, due_at=at)
+    await store.put_schedule(made, seen=0)
+    async with paused(url) as submitting:
+        await submitting.submit([NewTask(name="job", id="a")])
+        tick = begin(store.put_schedule(made, seen=1, tasks=[NewTask(name="job", id="b", schedule="s")]))
+        assert await is_blocked(url, tick) is broken
+        await submitting.finish()
+    await tick
+    assert (await store.queue_settings())[0].pending == 2
+    with pytest.raises(QueueFull):
+        await store.submit([NewTask(name="job", id="c")])
+
+
+@pytest.mark.parametrize("broken", [False, True])
 async def test_the_first_setting_of_a_queue_counts_what_is_on_its_way(
     url: str, store: PostgresStore, *, broken: bool
 ) -> None:

@@ -543,8 +543,9 @@ $$;
 
 -- Count tasks that enter a queue with settings, or refuse all of them where it is full. Tasks of a schedule are not refused.
 --
--- Only a queue with a limit is locked: submissions to it wait for each other, perhaps for a transaction of a user's own.
--- Elsewhere the number is noted, as for moves. set_queue() gives a queue a limit while no task is written.
+-- Only a queue with a limit is locked, by what may be refused: these submissions wait for each other, perhaps for a
+-- transaction of a user's own. Elsewhere the number is noted, as for moves. The worker that submits the task of a schedule
+-- could claim nothing while it waited. set_queue() gives a queue a limit while no task is written.
 CREATE OR REPLACE FUNCTION {schema}.enter_queue(wanted text, ids text[], pending_ones bigint, is_refusable boolean)
 RETURNS void
 LANGUAGE plpgsql
@@ -552,9 +553,11 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS
 DECLARE
     settings {schema}.queues;
 BEGIN
-    IF EXISTS (SELECT FROM {schema}.queues q WHERE q.name = wanted AND q.max_pending IS NOT NULL) THEN
+    IF is_refusable AND EXISTS (
+        SELECT FROM {schema}.queues q WHERE q.name = wanted AND q.max_pending IS NOT NULL)
+    THEN
         SELECT q.* INTO settings FROM {schema}.queues q WHERE q.name = wanted FOR NO KEY UPDATE;
-        IF {schema}.count_again(wanted) + pending_ones > settings.max_pending AND is_refusable THEN
+        IF {schema}.count_again(wanted) + pending_ones > settings.max_pending THEN
             PERFORM {schema}.refuse('full', jsonb_build_object('queue', wanted, 'limit', settings.max_pending));
         END IF;
         UPDATE {schema}.queues q SET pending = q.pending + pending_ones WHERE q.name = wanted;
