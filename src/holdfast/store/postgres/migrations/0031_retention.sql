@@ -1,4 +1,5 @@
--- How long queues keep tasks after their end.
+-- How long queues keep tasks after their end. Workers of the versions before delete nothing of it; what is too old waits for a
+-- newer worker, or for prune.
 -- Workers from version 29 on may go on.
 
 -- For those queues that limit it. Apart from the row with the other settings: that one is locked by submissions, and a sweep
