@@ -24,6 +24,7 @@ from holdfast.engine.runtime.watcher import Watcher
 from holdfast.model.clock import Clock
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreClosed
 from holdfast.model.flow_limit import Limit, PermitAnswer, limit_name, refuse_unknown
+from holdfast.model.task import Task
 from holdfast.store.background import Loop
 from holdfast.store.base import StateStore
 
@@ -54,6 +55,9 @@ class Permits:
         self._store, self._clock, self._time, self._alarms, self._watcher = store, clock, time, alarms, watcher
         self._limits: dict[str, Limit] = {}
         self._limits_at = float("-inf")
+        self._limited_queues: frozenset[str] = frozenset()
+        """The queues that limit how many of their tasks are at work."""
+        self._limited_queues_at = float("-inf")
         self._waiting: dict[StepRequest, None] = {}
         """In the order in which they came."""
         self._by_owner: dict[object, set[StepRequest]] = {}
@@ -84,6 +88,17 @@ class Permits:
         if now - self._limits_at >= LOOK_EVERY:
             limits = await call_store(self._store.limits, self._store.outage)
             self._limits, self._limits_at = {limit.name: limit for limit in limits}, now
+
+    async def has_places(self, task: Task) -> bool:
+        """Return whether a task has, while it works, a place that others may wait for: of a limit, or of its queue."""
+        if task.limits:
+            return True
+        now = self._clock.boot()
+        if now - self._limited_queues_at >= LOOK_EVERY:
+            queues = await call_store(self._store.queue_settings, self._store.outage)
+            self._limited_queues = frozenset(queue.name for queue in queues if queue.concurrency is not None)
+            self._limited_queues_at = now
+        return task.queue in self._limited_queues
 
     async def close_limits(self, keys: Sequence[str], until: datetime) -> None:
         """Let nothing begin with these keys before a time, in any process: a provider asked for that.
