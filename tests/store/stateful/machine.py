@@ -18,7 +18,7 @@ from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Commit, Expect, Held, Verdict
 from holdfast.model.effect import EffectState, Evidence
 from holdfast.model.errors import HoldfastError
-from holdfast.model.flow_limit import Limit, LimitUse, PermitAnswer, PermitReturn
+from holdfast.model.flow_limit import Limit, LimitUse, PermitReturn
 from holdfast.model.memory import Subject
 from holdfast.model.operations import Operation
 from holdfast.model.queries import Loaded, Noun, Page
@@ -492,9 +492,6 @@ def _comparable(answer: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - whatever t
             return answer
         case Page():
             return replace(answer, items=tuple(_comparable(item) for item in answer.items))
-        case PermitAnswer():
-            # Of several keys without room, one store may name another than the other; and with it, the time.
-            return answer.granted
         case [LimitUse(), *_]:
             # A key that nothing uses may be noted by one store, and not by another.
             known = (use for use in answer if use != LimitUse(key=use.key, limit=use.limit))

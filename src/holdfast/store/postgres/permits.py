@@ -36,7 +36,7 @@ async def take_permits(db: Database, requests: Sequence[PermitRequest]) -> list[
 
 async def return_permits(db: Database, returned: Sequence[PermitReturn]) -> None:
     """See FlowVerbs."""
-    by_id = {one.id: one.tokens for one in returned}
+    by_id = {one.id: one.tokens for one in reversed(returned)}  # of the same id twice, the first counts
     [(hints,)] = await db.fetch("return_permits", TextArray(by_id), list(by_id.values()))
     db.publish(hints)
 

@@ -148,7 +148,7 @@ SELECT DISTINCT p.key FROM permits p JOIN limit_keys k ON k.key = p.key
 WHERE p.granted_at IS NULL AND (k.name = ?1 OR k.key = ?1)
 
 -- name: permit_rows
-SELECT key, place, tokens, lasts, granted_at, until, reserved FROM permits WHERE id = ? ORDER BY key
+SELECT key, place, worker_id, tokens, lasts, granted_at, until, reserved FROM permits WHERE id = ? ORDER BY key
 
 -- name: next_place
 SELECT coalesce(max(place), 0) + 1 FROM permits

@@ -21,6 +21,7 @@ class _Row(NamedTuple):
 
     key: str
     place: int
+    worker_id: str
     tokens: int
     lasts: int
     granted_at: int | None
@@ -34,22 +35,48 @@ def take_permits(tx: WriteTransaction, requests: Sequence[PermitRequest]) -> lis
     limits.ensure_keys(tx, names)
     keys = Keys(tx)
     keys.load(names)
-    return [_answer(tx, keys, request) for request in requests]
+    lines: dict[str, list[_Row]] = {}
+    for request in requests:
+        if request.id not in lines:
+            lines[request.id] = _stand_in_line(tx, keys, request)
+    granted = {permit_id for permit_id, rows in lines.items() if _is_granted(tx, keys, permit_id, rows)}
+    # After all grants: they say until when the others have to wait.
+    return [
+        PermitAnswer(granted=True) if request.id in granted else _refusal(tx, keys, request, lines[request.id])
+        for request in requests
+    ]
 
 
-def _answer(tx: WriteTransaction, keys: Keys, request: PermitRequest) -> PermitAnswer:
+def _stand_in_line(tx: WriteTransaction, keys: Keys, request: PermitRequest) -> list[_Row]:
+    """Return the rows of a request; a new one gets the last place in the line of each of its keys. Of the dead: none."""
     rows = _rows(tx, request.id)
     keys.load(row.key for row in rows)  # the same id is the same request, whatever else it names now
-    if rows and rows[0].granted_at is not None and _renew(tx, keys, request.id, rows):
-        return PermitAnswer(granted=True)
-    if not _lives(tx, request.worker_id):
-        return PermitAnswer(granted=False, waits_for=min(request.keys))
-    rows = rows or _stand_in_line(tx, request)
-    for row in rows:
-        if (answer := _obstacle(tx, keys[row.key], row)) is not None:
-            return answer
-    _grant(tx, keys, request.id, rows)
-    return PermitAnswer(granted=True)
+    if rows and rows[0].granted_at is not None and not _renew(tx, keys, request.id, rows):
+        rows = _rows(tx, request.id)
+    if rows or not _lives(tx, request.worker_id):
+        return rows
+    ((place,),) = tx.all("next_place")
+    lasts = round(request.lasts * 1_000_000)
+    for key in sorted(set(request.keys)):
+        tx.run("insert_permit", request.id, key, place, request.task_id, request.worker_id, request.tokens, lasts)
+    return _rows(tx, request.id)
+
+
+def _is_granted(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row]) -> bool:
+    """Say whether the request has its permit; it gets one that is free."""
+    if not rows or rows[0].granted_at is not None:
+        return bool(rows)
+    if not _lives(tx, rows[0].worker_id) or any(_obstacle(tx, keys[row.key], row) for row in rows):
+        return False
+    _grant(tx, keys, permit_id, rows)
+    return True
+
+
+def _refusal(tx: WriteTransaction, keys: Keys, request: PermitRequest, rows: Sequence[_Row]) -> PermitAnswer:
+    if rows and _lives(tx, rows[0].worker_id):
+        obstacles = (_obstacle(tx, keys[row.key], row) for row in rows)
+        return next(answer for answer in obstacles if answer is not None)
+    return PermitAnswer(granted=False, waits_for=min([row.key for row in rows] or request.keys))
 
 
 def _rows(tx: WriteTransaction, permit_id: str) -> list[_Row]:
@@ -59,15 +86,6 @@ def _rows(tx: WriteTransaction, permit_id: str) -> list[_Row]:
 def _lives(tx: WriteTransaction, worker_id: str) -> bool:
     ((lives,),) = tx.all("worker_lives", worker_id)
     return bool(lives)
-
-
-def _stand_in_line(tx: WriteTransaction, request: PermitRequest) -> list[_Row]:
-    """Give the request the last place in the line of each of its keys."""
-    ((place,),) = tx.all("next_place")
-    lasts = round(request.lasts * 1_000_000)
-    for key in sorted(set(request.keys)):
-        tx.run("insert_permit", request.id, key, place, request.task_id, request.worker_id, request.tokens, lasts)
-    return _rows(tx, request.id)
 
 
 def _obstacle(tx: WriteTransaction, key: Key, row: _Row) -> PermitAnswer | None:

@@ -172,24 +172,32 @@ def next_looks(tables: Tables, now: datetime) -> Iterator[datetime]:
 
 def take_permits(tables: Tables, requests: Sequence[PermitRequest], now: datetime) -> list[PermitAnswer]:
     check_keys_of(tables, {key for request in requests for key in request.keys})
-    return [_answer(tables, request, now) for request in requests]
+    for request in requests:
+        permit = tables.permits.get(request.id)
+        if permit is not None and permit.granted_at is not None:
+            _renew(tables, permit, now)
+        elif permit is None and _lives(tables, request.worker_id):
+            place = max((permit.place for permit in tables.permits.values()), default=0) + 1
+            tables.permits[request.id] = PermitRow(request=request, place=place)
+    for request in requests:
+        permit = tables.permits.get(request.id)
+        if permit is not None and permit.granted_at is None and _refusal(tables, request, now) is None:
+            _grant(tables, permit, now, {key: _reserved(tables, permit, key) for key in permit.keys})
+    answers = [_refusal(tables, request, now) for request in requests]
+    return [PermitAnswer(granted=True) if answer is None else answer for answer in answers]
 
 
-def _answer(tables: Tables, request: PermitRequest, now: datetime) -> PermitAnswer:
+def _refusal(tables: Tables, request: PermitRequest, now: datetime) -> PermitAnswer | None:
+    """Return why a request has no permit, and cannot have one; None: it has, or could."""
     permit = tables.permits.get(request.id)
-    if permit is not None and permit.granted_at is not None and _renew(tables, permit, now):
-        return PermitAnswer(granted=True)
-    if not _lives(tables, request.worker_id):
-        return PermitAnswer(granted=False, waits_for=min(request.keys))
     if permit is None:
-        place = max((permit.place for permit in tables.permits.values()), default=0) + 1
-        tables.permits[request.id] = PermitRow(request=request, place=place)
-    permit = tables.permits[request.id]
-    for key in permit.keys:
-        if (answer := _obstacle(tables, permit, key, now)) is not None:
-            return answer
-    _grant(tables, permit, now, {key: _reserved(tables, permit, key) for key in permit.keys})
-    return PermitAnswer(granted=True)
+        return PermitAnswer(granted=False, waits_for=min(request.keys))
+    if permit.granted_at is not None:
+        return None
+    if not _lives(tables, permit.request.worker_id):
+        return PermitAnswer(granted=False, waits_for=min(permit.keys))
+    obstacles = (_obstacle(tables, permit, key, now) for key in permit.keys)
+    return next((answer for answer in obstacles if answer is not None), None)
 
 
 def _obstacle(tables: Tables, permit: PermitRow, key: str, now: datetime) -> PermitAnswer | None:
@@ -234,12 +242,12 @@ def _settles_at(tables: Tables, permit: PermitRow, now: datetime) -> datetime:
     return now + validity + timedelta(seconds=permit.request.lasts)
 
 
-def _renew(tables: Tables, permit: PermitRow, now: datetime) -> bool:
+def _renew(tables: Tables, permit: PermitRow, now: datetime) -> None:
     """Let it count from now on; or have it wait again, if any use of it counts no more."""
     permit_id = permit.request.id
     if any(until is not None and until <= now for until, _ in permit.uses.values()):
         tables.permits[permit_id] = replace(permit, granted_at=None, uses={}, settles_at=None)
-        return False
+        return
     uses = {}
     for key, (until, tokens) in permit.uses.items():
         later = counts_until(tables, key, now)
@@ -247,7 +255,6 @@ def _renew(tables: Tables, permit: PermitRow, now: datetime) -> bool:
         uses[key] = (until if until is None or later is None else max(until, later), tokens)
         _count(tables, key, uses[key][0], 1, tokens)
     tables.permits[permit_id] = replace(permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now))
-    return True
 
 
 def return_permits(tables: Tables, returned: Sequence[PermitReturn], now: datetime) -> None:

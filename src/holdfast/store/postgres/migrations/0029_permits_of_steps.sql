@@ -164,13 +164,15 @@ BEGIN
     RETURN QUERY
     SELECT w.n, coalesce(h.is_granted, false),
            CASE WHEN NOT coalesce(h.is_granted, false) THEN coalesce(b.key, (SELECT min(k COLLATE "C") FROM unnest(w.keys) AS k)) END,
-           coalesce(b.is_paused, false), CASE WHEN NOT b.is_paused THEN coalesce(b.closed_until, b.has_room_at) END
+           coalesce(b.is_paused AND b.lives, false),
+           CASE WHEN b.lives AND NOT b.is_paused THEN coalesce(b.closed_until, b.has_room_at) END
     FROM unnest(wanted) AS w
     LEFT JOIN LATERAL (
         SELECT bool_and(p.granted_at IS NOT NULL) AS is_granted FROM {schema}.permits p WHERE p.id = w.id
     ) AS h ON true
     LEFT JOIN LATERAL (
-        SELECT s.key, s.is_paused, s.closed_until, (
+        SELECT s.key, s.is_paused, s.closed_until,
+               EXISTS (SELECT FROM {schema}.workers v WHERE v.id = p.worker_id AND v.state <> 'dead') AS lives, (
             SELECT u.until FROM (
                 SELECT o.until, sum(o.calls) OVER (ORDER BY o.until) AS calls, sum(o.tokens) OVER (ORDER BY o.until) AS tokens
                 FROM {schema}.limit_uses o WHERE o.key = s.key AND o.until > moment
