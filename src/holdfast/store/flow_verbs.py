@@ -102,7 +102,7 @@ class FlowVerbs:
         A request gets all of its keys or none. With its first answer it has a place in the line of each key, and it is
         granted once every key has room for it and for those before it. Requests of workers that are not live are not
         granted. What was granted is answered as granted again. A permit must be used within the ``validity`` of its
-        limits, counted from before this call.
+        limits, counted from before this call, or within the ``valid_for`` of the requests if that is longer.
 
         Raises NotFound, or InvalidValue, for a key of no limit; then no request is noted.
         """

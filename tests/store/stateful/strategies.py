@@ -181,6 +181,7 @@ def permit_requests(draw: DrawFn, worker_id: str, task_id: str) -> PermitRequest
         keys=draw(st.lists(st.sampled_from(LIMIT_KEYS), min_size=1, max_size=3)),
         tokens=draw(st.sampled_from([0, 1, 6, 100])),
         lasts=draw(st.sampled_from([0.0, 2.5, 60.0])),
+        valid_for=draw(st.sampled_from([0.0, 0.0, 3.0])),
     )
 
 

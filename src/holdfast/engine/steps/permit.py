@@ -103,12 +103,15 @@ async def obtain(attempt: StepOwner, call: Call) -> None:
         permit = await _ask(attempt, call, place)
         if permit is None:
             continue
+        if not attempt.services.permits.note_use(permit):
+            permit.end()
+            continue
         try:
             # It works again, if it has rested. A permit that waits for a place would keep others from theirs.
             has_place = await attempt.residence.has_place()
             if has_place:
                 await attempt.check()
-            is_usable = has_place and not (place.is_paused or permit.is_void)
+            is_usable = has_place and attempt.services.permits.note_use(permit) and not place.is_paused
         except BaseException:
             permit.end()
             raise

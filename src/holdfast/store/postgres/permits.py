@@ -24,6 +24,7 @@ async def take_permits(db: Database, requests: Sequence[PermitRequest]) -> list[
             "keys": check_keys(request.keys),
             "tokens": request.tokens,
             "lasts": request.lasts,
+            "valid_for": request.valid_for,
         }
         for n, request in enumerate(requests)
     ]

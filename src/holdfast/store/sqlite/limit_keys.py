@@ -73,12 +73,15 @@ class Key:
         """Return for how long a permit may be used to begin."""
         return validity_of(None if self.per is None else self.per * _MICROSECOND) // _MICROSECOND
 
-    def counts_until(self, now: int) -> int | None:
-        """Return until when something that begins by a permit of this moment counts; None: it is not counted."""
+    def counts_until(self, now: int, valid_for: int = 0) -> int | None:
+        """Return until when something that begins by a permit of this moment counts; None: it is not counted.
+
+        ``valid_for`` is for how long the permit may be used, if that is longer than usual.
+        """
         if self.per is None:
             return None
         grain = grain_of(self.per * _MICROSECOND) // _MICROSECOND
-        end = now + self.validity() + self.per
+        end = now + max(self.validity(), valid_for) + self.per
         return -(-end // grain) * grain
 
 

@@ -35,11 +35,12 @@ def take_permits(tx: WriteTransaction, requests: Sequence[PermitRequest]) -> lis
     limits.ensure_keys(tx, names)
     keys = Keys(tx)
     keys.load(names)
+    valid_for = round(max((request.valid_for for request in requests), default=0.0) * 1_000_000)
     lines: dict[str, list[_Row]] = {}
     for request in requests:
         if request.id not in lines:
-            lines[request.id] = _stand_in_line(tx, keys, request)
-    granted = {permit_id for permit_id, rows in lines.items() if _is_granted(tx, keys, permit_id, rows)}
+            lines[request.id] = _stand_in_line(tx, keys, request, valid_for)
+    granted = {permit_id for permit_id, rows in lines.items() if _is_granted(tx, keys, permit_id, rows, valid_for)}
     # After all grants: they say until when the others have to wait.
     return [
         PermitAnswer(granted=True) if request.id in granted else _refusal(tx, keys, request, lines[request.id])
@@ -47,11 +48,11 @@ def take_permits(tx: WriteTransaction, requests: Sequence[PermitRequest]) -> lis
     ]
 
 
-def _stand_in_line(tx: WriteTransaction, keys: Keys, request: PermitRequest) -> list[_Row]:
+def _stand_in_line(tx: WriteTransaction, keys: Keys, request: PermitRequest, valid_for: int) -> list[_Row]:
     """Return the rows of a request; a new one gets the last place in the line of each of its keys. Of the dead: none."""
     rows = _rows(tx, request.id)
     keys.load(row.key for row in rows)  # the same id is the same request, whatever else it names now
-    if rows and rows[0].granted_at is not None and not _renew(tx, keys, request.id, rows):
+    if rows and rows[0].granted_at is not None and not _renew(tx, keys, request.id, rows, valid_for):
         rows = _rows(tx, request.id)
     if rows or not _lives(tx, request.worker_id):
         return rows
@@ -62,13 +63,13 @@ def _stand_in_line(tx: WriteTransaction, keys: Keys, request: PermitRequest) -> 
     return _rows(tx, request.id)
 
 
-def _is_granted(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row]) -> bool:
+def _is_granted(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row], valid_for: int) -> bool:
     """Say whether the request has its permit; it gets one that is free."""
     if not rows or rows[0].granted_at is not None:
         return bool(rows)
     if not _lives(tx, rows[0].worker_id) or any(_obstacle(tx, keys[row.key], row) for row in rows):
         return False
-    _grant(tx, keys, permit_id, rows)
+    _grant(tx, keys, permit_id, rows, valid_for)
     return True
 
 
@@ -118,12 +119,12 @@ def _next_chance(tx: WriteTransaction, key: Key, tokens: int) -> datetime | None
     return None
 
 
-def _grant(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row]) -> None:
+def _grant(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row], valid_for: int) -> None:
     """Take the places, and count the calls and the tokens."""
-    settles_at = tx.now + max(keys[row.key].validity() + row.lasts for row in rows)
+    settles_at = tx.now + max(max(keys[row.key].validity(), valid_for) + row.lasts for row in rows)
     for row in rows:
         key = keys[row.key]
-        until, reserved = key.counts_until(tx.now), key.counted(row.tokens)
+        until, reserved = key.counts_until(tx.now, valid_for), key.counted(row.tokens)
         if until is not None:
             tx.run("add_use", row.key, until, 1, reserved)
             keys.add(row.key, 1, reserved)
@@ -131,19 +132,19 @@ def _grant(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row
         key.taken += 1  # by a trigger
 
 
-def _renew(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row]) -> bool:
+def _renew(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row], valid_for: int) -> bool:
     """Let what was granted before begin from now on: its answer was lost, and the call will count for longer.
 
     False if it counts no more. Then the request waits again at its place, which is before all that came later.
     """
     is_over = any(row.until is not None and row.until <= tx.now for row in rows)
-    settles_at = tx.now + max(keys[row.key].validity() + row.lasts for row in rows)
+    settles_at = tx.now + max(max(keys[row.key].validity(), valid_for) + row.lasts for row in rows)
     for row in rows:
         if is_over:
             tx.run("grant_permit", permit_id, row.key, None, None, 0, None)
             keys[row.key].taken -= 1
             continue
-        until = row.until and max(row.until, keys[row.key].counts_until(tx.now) or row.until)
+        until = row.until and max(row.until, keys[row.key].counts_until(tx.now, valid_for) or row.until)
         if until != row.until:
             tx.run("change_use", row.key, row.until, -1, -row.reserved)
             tx.run("delete_empty_use", row.key, row.until)

@@ -109,6 +109,26 @@ class PermitsContract(ContractBase):
             answer = await take(store, permit_id, "b", "a", worker_id="gone")
             assert answer == PermitAnswer(granted=False, waits_for="a")
 
+    async def test_a_permit_that_is_valid_for_longer_counts_for_longer(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """A shorter time than that of the limit changes nothing. A permit that is answered again gets the time as well."""
+        limit = await store.set_limit(Limit(name="openai", rate=2, per=SECOND))
+        await enter(store)
+        late = 3.0
+        assert (await take(store, "a", valid_for=limit.validity.total_seconds() / 2)).granted
+        assert (await take(store, "b", valid_for=late)).granted
+        assert (await take(store, "next")).again_at == end_of_use(limit, clock.now())
+        await give_back(store, "a", "b", "next")
+        clock.advance(1.2)
+        assert (await use_of(store, "openai")).calls == 1
+        assert (await take(store, "c")).granted
+        assert (await take(store, "c", valid_for=5.0)).granted
+        clock.advance(late)
+        assert (await use_of(store, "openai")).calls == 1
+        clock.advance(late)
+        assert (await use_of(store, "openai")).calls == 0
+
     async def test_all_keys_of_a_request_or_none(self, store: StateStore) -> None:
         """One that waits for another key keeps its place in this line: no other comes before it."""
         for name in ("a", "b", "c"):
@@ -324,6 +344,7 @@ class PermitsContract(ContractBase):
             {"lasts": float("nan")},
             {"lasts": float("inf")},
             {"lasts": "long"},
+            {"valid_for": -1.0},
         ):
             given: dict[str, Any] = {"id": "a", "task_id": "task", "worker_id": "worker", "keys": ["tenant:a"]}
             with row(options), pytest.raises(InvalidValue):

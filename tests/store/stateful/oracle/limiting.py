@@ -130,11 +130,11 @@ def begin(tables: Tables, task: Task, now: datetime) -> None:
         _count(tables, key, counts_until(tables, key, now), 1, 0)
 
 
-def counts_until(tables: Tables, key: str, now: datetime) -> datetime | None:
+def counts_until(tables: Tables, key: str, now: datetime, valid_for: timedelta = timedelta(0)) -> datetime | None:
     limit = tables.flow_limits[limit_name(key)]
     if limit.per is None:
         return None
-    end, grain = now + limit.validity + limit.per - _EPOCH, grain_of(limit.per)
+    end, grain = now + max(limit.validity, valid_for) + limit.per - _EPOCH, grain_of(limit.per)
     return _EPOCH + -(-end // grain) * grain
 
 
@@ -172,17 +172,18 @@ def next_looks(tables: Tables, now: datetime) -> Iterator[datetime]:
 
 def take_permits(tables: Tables, requests: Sequence[PermitRequest], now: datetime) -> list[PermitAnswer]:
     check_keys_of(tables, {key for request in requests for key in request.keys})
+    valid_for = timedelta(seconds=max((request.valid_for for request in requests), default=0.0))
     for request in requests:
         permit = tables.permits.get(request.id)
         if permit is not None and permit.granted_at is not None:
-            _renew(tables, permit, now)
+            _renew(tables, permit, now, valid_for)
         elif permit is None and _lives(tables, request.worker_id):
             place = max((permit.place for permit in tables.permits.values()), default=0) + 1
             tables.permits[request.id] = PermitRow(request=request, place=place)
     for request in requests:
         permit = tables.permits.get(request.id)
         if permit is not None and permit.granted_at is None and _refusal(tables, request, now) is None:
-            _grant(tables, permit, now, {key: _reserved(tables, permit, key) for key in permit.keys})
+            _grant(tables, permit, now, valid_for)
     answers = [_refusal(tables, request, now) for request in requests]
     return [PermitAnswer(granted=True) if answer is None else answer for answer in answers]
 
@@ -228,21 +229,21 @@ def _reserved(tables: Tables, permit: PermitRow, key: str) -> int:
     return 0 if limit.tokens is None else min(permit.request.tokens, limit.tokens)
 
 
-def _grant(tables: Tables, permit: PermitRow, now: datetime, reserved: dict[str, int]) -> None:
-    uses = {key: (counts_until(tables, key, now), reserved[key]) for key in permit.keys}
+def _grant(tables: Tables, permit: PermitRow, now: datetime, valid_for: timedelta) -> None:
+    uses = {key: (counts_until(tables, key, now, valid_for), _reserved(tables, permit, key)) for key in permit.keys}
     for key, (until, tokens) in uses.items():
         _count(tables, key, until, 1, tokens)
     tables.permits[permit.request.id] = replace(
-        permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now)
+        permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now, valid_for)
     )
 
 
-def _settles_at(tables: Tables, permit: PermitRow, now: datetime) -> datetime:
-    validity = max(tables.flow_limits[limit_name(key)].validity for key in permit.keys)
+def _settles_at(tables: Tables, permit: PermitRow, now: datetime, valid_for: timedelta) -> datetime:
+    validity = max(valid_for, *(tables.flow_limits[limit_name(key)].validity for key in permit.keys))
     return now + validity + timedelta(seconds=permit.request.lasts)
 
 
-def _renew(tables: Tables, permit: PermitRow, now: datetime) -> None:
+def _renew(tables: Tables, permit: PermitRow, now: datetime, valid_for: timedelta) -> None:
     """Let it count from now on; or have it wait again, if any use of it counts no more."""
     permit_id = permit.request.id
     if any(until is not None and until <= now for until, _ in permit.uses.values()):
@@ -250,11 +251,11 @@ def _renew(tables: Tables, permit: PermitRow, now: datetime) -> None:
         return
     uses = {}
     for key, (until, tokens) in permit.uses.items():
-        later = counts_until(tables, key, now)
+        later = counts_until(tables, key, now, valid_for)
         _count(tables, key, until, -1, -tokens)
         uses[key] = (until if until is None or later is None else max(until, later), tokens)
         _count(tables, key, uses[key][0], 1, tokens)
-    tables.permits[permit_id] = replace(permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now))
+    tables.permits[permit_id] = replace(permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now, valid_for))
 
 
 def return_permits(tables: Tables, returned: Sequence[PermitReturn], now: datetime) -> None:

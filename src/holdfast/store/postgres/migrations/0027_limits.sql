@@ -319,8 +319,11 @@ BEGIN
 END
 $$;
 
--- Count permits that are given at `moment`, with these numbers of tokens, for keys whose rows the caller has locked.
-CREATE FUNCTION {schema}.charge(keys text[], numbers bigint[], used bigint[], moment timestamptz) RETURNS void
+-- Count permits that are given at `moment`, with these numbers of tokens, for keys whose rows the caller has locked. They may
+-- be used for `valid_for` microseconds, if that is longer than usual.
+CREATE FUNCTION {schema}.charge(
+    keys text[], numbers bigint[], used bigint[], moment timestamptz, valid_for bigint DEFAULT 0
+) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM {schema}.note_key(k.key)
@@ -328,7 +331,7 @@ BEGIN
     WHERE k.ahead <= c.number;
 
     INSERT INTO {schema}.limit_uses AS u (key, until, calls, tokens)
-    SELECT c.key, {schema}.end_of_use(moment, l.per, l.validity, l.grain), c.number, c.used
+    SELECT c.key, {schema}.end_of_use(moment, l.per, greatest(l.validity, valid_for), l.grain), c.number, c.used
     FROM unnest(keys, numbers, used) AS c (key, number, used)
     JOIN {schema}.limits l ON l.name = split_part(c.key, ':', 1)
     WHERE c.number > 0 AND l.per IS NOT NULL

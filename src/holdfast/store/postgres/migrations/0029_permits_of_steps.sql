@@ -3,7 +3,8 @@
 
 -- A step asks for permits; `n` is its position among the requests that came with it.
 CREATE TYPE {schema}.permit_request AS (
-    n integer, id text, task_id text, worker_id text, keys text[], tokens bigint, lasts double precision
+    n integer, id text, task_id text, worker_id text, keys text[], tokens bigint, lasts double precision,
+    valid_for double precision
 );
 
 -- The answer to a request. `again_at`: time changes nothing for it before.
@@ -47,11 +48,11 @@ END
 $$;
 
 -- When a call that begins with a permit of this moment is over, even if its worker dies.
-CREATE FUNCTION {schema}.end_of_call(wanted_id text, moment timestamptz) RETURNS timestamptz
+CREATE FUNCTION {schema}.end_of_call(wanted_id text, moment timestamptz, valid_for bigint) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (
-        SELECT moment + max(l.validity) * interval '1 microsecond' + max(p.lasts) * interval '1 second'
+        SELECT moment + greatest(max(l.validity), valid_for) * interval '1 microsecond' + max(p.lasts) * interval '1 second'
         FROM {schema}.permits p JOIN {schema}.limits l ON l.name = split_part(p.key, ':', 1) WHERE p.id = wanted_id);
 END
 $$;
@@ -59,7 +60,7 @@ $$;
 -- Of these requests, let those that were granted before begin from now on: the answer was lost, and the call counts for
 -- longer. One that counts no more waits again, at its place, which is before all that came later. The caller has locked the
 -- keys.
-CREATE FUNCTION {schema}.renew_permits(ids text[], moment timestamptz) RETURNS void
+CREATE FUNCTION {schema}.renew_permits(ids text[], moment timestamptz, valid_for bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     void text[];
@@ -69,7 +70,7 @@ BEGIN
     void := ARRAY(SELECT DISTINCT p.id FROM {schema}.permits p WHERE p.id = ANY (ids) AND p.until <= moment);
     FOR one IN
         SELECT p.id, p.key, p.until, p.reserved, p.id = ANY (void) AS is_void,
-               greatest(p.until, {schema}.end_of_use(moment, l.per, l.validity, l.grain)) AS new_until
+               greatest(p.until, {schema}.end_of_use(moment, l.per, greatest(l.validity, valid_for), l.grain)) AS new_until
         FROM {schema}.permits p JOIN {schema}.limits l ON l.name = split_part(p.key, ':', 1)
         WHERE p.id = ANY (ids) AND p.granted_at IS NOT NULL
     LOOP
@@ -89,7 +90,7 @@ BEGIN
             ON CONFLICT (key, until) DO UPDATE SET calls = u.calls + 1, tokens = u.tokens + excluded.tokens;
         END IF;
         UPDATE {schema}.permits p
-        SET granted_at = moment, settles_at = {schema}.end_of_call(p.id, moment),
+        SET granted_at = moment, settles_at = {schema}.end_of_call(p.id, moment, valid_for),
             until = CASE WHEN one.until IS NOT NULL THEN one.new_until END
         WHERE p.id = one.id AND p.key = one.key;
     END LOOP;
@@ -110,6 +111,7 @@ DECLARE
     keys text[] := ARRAY(
         SELECT k.key FROM unnest(wanted) AS w, unnest(w.keys) AS k (key)
         UNION SELECT p.key FROM {schema}.permits p WHERE p.id = ANY (ids));
+    valid_for bigint := coalesce((SELECT max(w.valid_for) FROM unnest(wanted) AS w), 0) * 1000000;
     one text;
     moment timestamptz;
     fitting_keys text[] := '{}';
@@ -123,7 +125,7 @@ BEGIN
     -- A time read before a wait for a lock would be in the past, and with it the end of the permits.
     moment := coalesce(at, clock_timestamp());
     PERFORM {schema}.settle_keys(keys, moment);
-    PERFORM {schema}.renew_permits(ids, moment);
+    PERFORM {schema}.renew_permits(ids, moment, valid_for);
 
     INSERT INTO {schema}.permits (id, key, task_id, worker_id, tokens, lasts)
     SELECT w.id, k.key, w.task_id, w.worker_id, w.tokens, w.lasts
@@ -147,12 +149,12 @@ BEGIN
 
     IF cardinality(granted) > 0 THEN
         UPDATE {schema}.permits p
-        SET granted_at = moment, settles_at = {schema}.end_of_call(p.id, moment),
-            until = {schema}.end_of_use(moment, l.per, l.validity, l.grain),
+        SET granted_at = moment, settles_at = {schema}.end_of_call(p.id, moment, valid_for),
+            until = {schema}.end_of_use(moment, l.per, greatest(l.validity, valid_for), l.grain),
             reserved = CASE WHEN l.tokens IS NULL THEN 0 ELSE least(p.tokens, l.tokens) END
         FROM {schema}.limits l
         WHERE p.id = ANY (granted) AND p.granted_at IS NULL AND l.name = split_part(p.key, ':', 1);
-        PERFORM {schema}.charge(array_agg(c.key), array_agg(c.number), array_agg(c.reserved), moment)
+        PERFORM {schema}.charge(array_agg(c.key), array_agg(c.number), array_agg(c.reserved), moment, valid_for)
         FROM (
             SELECT p.key, count(*) AS number, sum(p.reserved)::bigint AS reserved
             FROM {schema}.permits p WHERE p.id = ANY (granted) GROUP BY p.key
