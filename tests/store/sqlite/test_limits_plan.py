@@ -190,7 +190,8 @@ PLANS = {
     ),
     "permits_before": (3, ["SEARCH p USING INDEX permits_in_line (key=? AND place<?)"]),
     "delete_uses_over": (2, ["SEARCH limit_uses USING PRIMARY KEY (key=? AND until<?)"]),
-    "key_states": (1, ["SEARCH k USING PRIMARY KEY (key=?)", "SEARCH l USING PRIMARY KEY (name=?)"]),
+    "lines_of_the_future": (1, ["SEARCH k USING COVERING INDEX limit_keys_to_look_at (look_at>?)"]),
+    "key_states": (2, ["SEARCH k USING PRIMARY KEY (key=?)", "SEARCH l USING PRIMARY KEY (name=?)"]),
     "next_place": (0, ["SEARCH permits USING COVERING INDEX permits_by_place"]),
 }
 

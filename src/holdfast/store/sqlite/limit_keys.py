@@ -34,6 +34,8 @@ class Key:
     per: int | None
     burst: int
     is_paused: int
+    counts_from_future: int
+    """Whether the clock was set back since something of it was counted."""
 
     def is_closed(self, now: int) -> bool:
         """Say whether its provider asked to begin nothing yet."""
@@ -100,10 +102,21 @@ class Keys:
         if not missing:
             return
         listed = json.dumps(missing)
-        found = [Key(*row) for row in self._tx.all("key_states", listed)]
+        found = [Key(*row) for row in self._tx.all("key_states", listed, self._tx.now)]
         self._known |= {key.key: key for key in found}
+        for key in found:
+            if key.counts_from_future:
+                self._follow_clock(key.key)
         if any(key.calls or key.tokens for key in found):
             self._forget_what_is_over(listed)
+
+    def _follow_clock(self, name: str) -> None:
+        """Count what began for as long as it would have counted, although the clock was set back."""
+        now = self._tx.now
+        for until, calls, tokens, counted_at in self._tx.all("delete_uses_of_the_future", name, now):
+            earlier = until - (counted_at - now)
+            self._tx.run("add_use", name, earlier, calls, tokens, now)
+            self._tx.run("move_uses_of_permits", name, until, earlier)
 
     def _forget_what_is_over(self, listed: str) -> None:
         over: dict[str, tuple[int, int]] = {}
@@ -140,12 +153,12 @@ class Keys:
         """Write what has begun since the last time."""
         begun, self._begun = self._begun, Counter()
         uses = [
-            (name, until, count, 0)
+            (name, until, count, 0, self._tx.now)
             for name, count in begun.items()
             if (until := self._known[name].counts_until(self._tx.now)) is not None
         ]
         self._tx.run_many("add_use", uses)
-        self._tx.run_many("add_to_key", [(name, count, 0) for name, _, count, _ in uses])
+        self._tx.run_many("add_to_key", [(name, count, 0) for name, _, count, _, _ in uses])
         for name, count in begun.items():
             key, now = self._known[name], self._tx.now
             if key.free(now) + count >= MOST_CANDIDATES:

@@ -24,20 +24,33 @@ UPDATE limit_keys SET closed_until = ?2 WHERE key = ?1 AND (closed_until IS NULL
 -- name: key_states
 -- What the keys have taken and counted, what their limits allow, and whether they are paused: each by its primary key.
 SELECT k.key, k.taken, k.calls, k.tokens, k.closed_until, l.concurrency, l.rate, l.tokens, l.per, l.burst,
-       EXISTS (SELECT 1 FROM pauses p WHERE p.subject IN ('limit:' || k.key, 'limit:' || k.name))
+       EXISTS (SELECT 1 FROM pauses p WHERE p.subject IN ('limit:' || k.key, 'limit:' || k.name)),
+       EXISTS (SELECT 1 FROM limit_uses u WHERE u.key = k.key AND u.counted_at > ?2)
 FROM json_each(?1) AS asked CROSS JOIN limit_keys k ON k.key = asked.value CROSS JOIN limits l ON l.name = k.name
 
 -- name: delete_uses_over
 -- What counts no more, of these keys: the first rows of each.
 DELETE FROM limit_uses WHERE key IN (SELECT value FROM json_each(?1)) AND until <= ?2 RETURNING key, calls, tokens
 
+-- name: delete_uses_of_the_future
+DELETE FROM limit_uses WHERE key = ? AND counted_at > ? RETURNING until, calls, tokens, counted_at
+
+-- name: move_uses_of_permits
+UPDATE permits SET until = ?3 WHERE key = ?1 AND until = ?2
+
+-- name: lines_of_the_future
+-- Keys whose line is looked at too late, because the clock was set back.
+SELECT key FROM limit_keys k
+WHERE look_at > ?1 AND EXISTS (SELECT 1 FROM limit_uses u WHERE u.key = k.key AND u.counted_at > ?1)
+
 -- name: keys_with_uses_over
 -- For prune: of the keys that no other verb looks at any more. Goes through the table, which has few rows for each key.
 SELECT DISTINCT key FROM limit_uses WHERE until <= ?1 LIMIT ?2
 
 -- name: add_use
-INSERT INTO limit_uses (key, until, calls, tokens) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (key, until) DO UPDATE SET calls = calls + excluded.calls, tokens = tokens + excluded.tokens
+INSERT INTO limit_uses (key, until, calls, tokens, counted_at) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (key, until) DO UPDATE SET
+    calls = calls + excluded.calls, tokens = tokens + excluded.tokens, counted_at = max(counted_at, excluded.counted_at)
 
 -- name: change_use
 UPDATE limit_uses SET calls = calls + ?3, tokens = tokens + ?4 WHERE key = ?1 AND until = ?2
@@ -166,12 +179,16 @@ ORDER BY p.place LIMIT ?3
 -- name: grant_permit
 UPDATE permits SET granted_at = ?3, until = ?4, reserved = ?5, settles_at = ?6 WHERE id = ?1 AND key = ?2
 
+-- name: settle_permit_later
+UPDATE permits SET granted_at = ?2, settles_at = ?3 WHERE id = ?1
+
 -- name: delete_permit
 DELETE FROM permits WHERE id = ?
 
 -- name: permits_over
--- Of workers that are dead: what still waits, and what has settled. Goes through the permits that there are.
-SELECT DISTINCT p.id, p.settles_at FROM permits p
-WHERE (p.settles_at IS NULL OR p.settles_at <= ?1)
+-- Of workers that are dead: what still waits, and what has settled; with how long that is away, should the clock have been set
+-- back since a permit was given. Goes through the permits that there are.
+SELECT DISTINCT p.id, p.settles_at, CASE WHEN p.granted_at > ?1 THEN p.settles_at - p.granted_at END FROM permits p
+WHERE (p.settles_at IS NULL OR p.settles_at <= ?1 OR p.granted_at > ?1)
   AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = p.worker_id AND w.state <> 'dead')
 ORDER BY p.settles_at, p.id LIMIT ?2

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.model.flow_limit import PermitAnswer, PermitRequest, PermitReturn
-from holdfast.store.sqlite import limits
+from holdfast.store.sqlite import limits, lines
 from holdfast.store.sqlite.limit_keys import Key, Keys
 from holdfast.store.sqlite.rows import moment_or_none
 from holdfast.store.sqlite.write_transaction import WriteTransaction
@@ -36,20 +36,20 @@ def take_permits(tx: WriteTransaction, requests: Sequence[PermitRequest]) -> lis
     keys = Keys(tx)
     keys.load(names)
     valid_for = round(max((request.valid_for for request in requests), default=0.0) * 1_000_000)
-    lines: dict[str, list[_Row]] = {}
+    asked: dict[str, list[_Row]] = {}
     for request in requests:
-        if request.id not in lines:
-            lines[request.id] = _stand_in_line(tx, keys, request, valid_for)
-    granted = {permit_id for permit_id, rows in lines.items() if _is_granted(tx, keys, permit_id, rows, valid_for)}
+        if request.id not in asked:
+            asked[request.id] = _stand_in_line(tx, keys, request, valid_for)
+    granted = {permit_id for permit_id, rows in asked.items() if _is_granted(tx, keys, permit_id, rows, valid_for)}
     # After all grants: they say until when the others have to wait.
     return [
-        PermitAnswer(granted=True) if request.id in granted else _refusal(tx, keys, request, lines[request.id])
+        PermitAnswer(granted=True) if request.id in granted else _refusal(tx, keys, request, asked[request.id])
         for request in requests
     ]
 
 
 def _stand_in_line(tx: WriteTransaction, keys: Keys, request: PermitRequest, valid_for: int) -> list[_Row]:
-    """Return the rows of a request; a new one gets the last place in the line of each of its keys. Of the dead: none."""
+    """Return the rows of a request; a new one gets the last place in the line of each key. None of a dead worker's."""
     rows = _rows(tx, request.id)
     keys.load(row.key for row in rows)  # the same id is the same request, whatever else it names now
     if rows and rows[0].granted_at is not None and not _renew(tx, keys, request.id, rows, valid_for):
@@ -126,7 +126,7 @@ def _grant(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row
         key = keys[row.key]
         until, reserved = key.counts_until(tx.now, valid_for), key.counted(row.tokens)
         if until is not None:
-            tx.run("add_use", row.key, until, 1, reserved)
+            tx.run("add_use", row.key, until, 1, reserved, tx.now)
             keys.add(row.key, 1, reserved)
         tx.run("grant_permit", permit_id, row.key, tx.now, until, reserved, settles_at)
         key.taken += 1  # by a trigger
@@ -148,7 +148,7 @@ def _renew(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row
         if until != row.until:
             tx.run("change_use", row.key, row.until, -1, -row.reserved)
             tx.run("delete_empty_use", row.key, row.until)
-            tx.run("add_use", row.key, until, 1, row.reserved)
+            tx.run("add_use", row.key, until, 1, row.reserved, tx.now)
         tx.run("grant_permit", permit_id, row.key, tx.now, until, row.reserved, settles_at)
     return not is_over
 
@@ -163,6 +163,7 @@ def return_permits(tx: WriteTransaction, returned: Sequence[PermitReturn]) -> No
             if permit.tokens is not None and row.until is not None and keys[row.key].token_limit is not None:
                 _settle_tokens(tx, keys, row, row.until, permit.tokens - row.reserved)
         _delete(tx, permit.id, rows)
+    tx.hints.update(f"queue:{queue}" for queue in lines.let_out(tx, Keys(tx)).values())
 
 
 def _settle_tokens(tx: WriteTransaction, keys: Keys, row: _Row, until: int, more: int) -> None:
@@ -179,6 +180,9 @@ def _delete(tx: WriteTransaction, permit_id: str, rows: Sequence[_Row]) -> None:
 def sweep_permits(tx: WriteTransaction, limit: int) -> int:
     """Delete what dead workers wait for, and what they had when their calls are over; return how many requests."""
     over = tx.all("permits_over", tx.now, limit)
-    for permit_id, _ in over:
-        _delete(tx, permit_id, _rows(tx, permit_id))
+    for permit_id, _, still_takes in over:
+        if still_takes is None:
+            _delete(tx, permit_id, _rows(tx, permit_id))
+        else:
+            tx.run("settle_permit_later", permit_id, tx.now, tx.now + still_takes)
     return len(over)

@@ -23,6 +23,7 @@ def sweep(tx: WriteTransaction, limit: int) -> Swept:
     failed, woken_to_undo = _fail_late(tx, limit)
     due = _make_ready(tx, limit)
     settled = permits.sweep_permits(tx, limit)
+    lines.follow_clock(tx)
     tx.hints.update(f"queue:{queue}" for queue in lines.let_out(tx, Keys(tx)).values())
     pruned = prune_kept(tx, limit)
     counts = (len(recovered) + len(poisoned), len(expired), len(woken), len(failed) + len(woken_to_undo), due, settled)

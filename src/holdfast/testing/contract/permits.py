@@ -112,7 +112,7 @@ class PermitsContract(ContractBase):
     async def test_a_permit_that_is_valid_for_longer_counts_for_longer(
         self, store: StateStore, clock: ManualClock
     ) -> None:
-        """A shorter time than that of the limit changes nothing. A permit that is answered again gets the time as well."""
+        """A shorter time than that of the limit changes nothing. A permit that is answered again gets the time, too."""
         limit = await store.set_limit(Limit(name="openai", rate=2, per=SECOND))
         await enter(store)
         late = 3.0
@@ -250,8 +250,7 @@ class PermitsContract(ContractBase):
         await submit_one(store, "last", limits=["openai"])
         assert (await take(store, "c")).granted
         assert await claimed_ids(store, number=3) == []
-        await give_back(store, "b")
-        await hints_of(store, store.sweep(), "queue:default")
+        await hints_of(store, give_back(store, "b"), "queue:default")  # tasks hear of it, too
         assert await claimed_ids(store, number=3) == ["last"]
 
     async def test_a_dead_worker_waits_for_nothing(self, store: StateStore, clock: ManualClock) -> None:

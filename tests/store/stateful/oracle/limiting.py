@@ -255,7 +255,9 @@ def _renew(tables: Tables, permit: PermitRow, now: datetime, valid_for: timedelt
         _count(tables, key, until, -1, -tokens)
         uses[key] = (until if until is None or later is None else max(until, later), tokens)
         _count(tables, key, uses[key][0], 1, tokens)
-    tables.permits[permit_id] = replace(permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now, valid_for))
+    tables.permits[permit_id] = replace(
+        permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now, valid_for)
+    )
 
 
 def return_permits(tables: Tables, returned: Sequence[PermitReturn], now: datetime) -> None:

@@ -192,7 +192,7 @@ END
 $$;
 
 -- Give permits, or places in line, back. No key is locked: what changes is noted, and added up by the next that locks it. So
--- steps that end do not wait for steps that begin. Returns the topics of the keys.
+-- steps that end do not wait for steps that begin. Returns the topics of the keys, and of the queues whose tasks wait for one.
 CREATE FUNCTION {schema}.return_permits(ids text[], used bigint[]) RETURNS text[]
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -217,7 +217,9 @@ BEGIN
         WHERE g.granted_at IS NOT NULL
     )
     SELECT coalesce(array_agg(DISTINCT 'limit:' || g.key), '{}') INTO freed FROM gone g;
-    RETURN freed;
+    RETURN freed || ARRAY(
+        SELECT DISTINCT 'queue:' || l.queue
+        FROM unnest(freed) AS f (topic), {schema}.lines_of(substr(f.topic, length('limit:') + 1)) AS l);
 END
 $$;
 

@@ -34,6 +34,8 @@ CREATE TABLE limit_uses (
     until  INTEGER NOT NULL,
     calls  INTEGER NOT NULL,
     tokens INTEGER NOT NULL,
+    -- When the last of them began. In the future: the clock was set back, and with it `until` has to come earlier.
+    counted_at INTEGER NOT NULL,
     PRIMARY KEY (key, until)
 ) WITHOUT ROWID, STRICT;
 
