@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -59,6 +60,25 @@ async def test_a_claim_that_waits_for_a_pause_obeys_it(url: str, store: Postgres
         assert await is_blocked(url, claiming)
         await pausing.finish()
     assert len(await claiming) == broken
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_setting_that_waits_for_an_open_transaction_keeps_no_other_waiting(
+    url: str, store: PostgresStore, *, broken: bool
+) -> None:
+    """A transaction of a user's own may stay open for minutes. All that write tasks would wait for it as well."""
+    if broken:
+        break_rule(url, "set_queue", "'300ms'", "'0'")
+    async with paused(url) as submitting:
+        await submitting.submit([NewTask(name="job", id="a")])
+        setting = begin(store.set_queue("default", concurrency=1))
+        assert await is_blocked(url, setting)
+        other = begin(store.submit([NewTask(name="job", id="b")]))
+        done, _ = await asyncio.wait([other], timeout=1.5 if broken else 60)
+        assert bool(done) is not broken
+        await submitting.finish()
+    await other
+    assert (await setting).concurrency == 1
 
 
 @pytest.mark.parametrize("broken", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import psycopg
 
-from holdfast.model.errors import Conflict, NotFound, StoreError
+from holdfast.model.errors import Conflict, NotFound, StoreError, StoreUnavailable
 from holdfast.model.pause import LIMIT, QUEUE, Pause, kind_of, nothing_to_pause
 from holdfast.model.queue_settings import QueueChange, QueueSettings, stored_retention
 from holdfast.store.base import ANYTHING
@@ -61,7 +61,16 @@ async def set_queue(db: Database, name: str, change: QueueChange) -> QueueSettin
     given = change.given()
     if "retention" in given:
         given["retention"] = stored_retention(given["retention"])  # type: ignore[arg-type]
-    await db.fetch("set_queue", name, _to_json(given).decode())
+    try:
+        await db.fetch("set_queue", name, _to_json(given).decode())
+    except StoreError as error:
+        cause = error.__cause__
+        if isinstance(cause, psycopg.errors.LockNotAvailable):
+            raise StoreUnavailable(
+                f"the tasks of queue {name!r} could not be counted, because a transaction that submits tasks stays open; "
+                "nothing was changed. Set the queue again when that transaction is over"
+            ) from error
+        raise
     [row] = await db.fetch("settings_of_queue", name)
     if "concurrency" in change.given():
         db.publish({f"queue:{name}"})

@@ -555,6 +555,9 @@ DECLARE
     limit_comes_or_goes boolean := settings ? 'concurrency' AND is_limited = (new_limit IS NULL);
 BEGIN
     IF limit_comes_or_goes OR NOT EXISTS (SELECT FROM {schema}.queues q WHERE q.name = wanted) THEN
+        -- Behind a transaction of a user's own that submits, which may stay open for minutes. Whoever wants to write a task meanwhile
+        -- waits behind this lock: so it is given up soon, and the client asks again.
+        PERFORM set_config('lock_timeout', '300ms', true);
         LOCK TABLE {schema}.tasks IN SHARE ROW EXCLUSIVE MODE;
     END IF;
     IF NOT EXISTS (SELECT FROM {schema}.queues q WHERE q.name = wanted) THEN
