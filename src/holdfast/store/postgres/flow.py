@@ -67,8 +67,8 @@ async def set_queue(db: Database, name: str, change: QueueChange) -> QueueSettin
         cause = error.__cause__
         if isinstance(cause, psycopg.errors.LockNotAvailable):
             raise StoreUnavailable(
-                f"the tasks of queue {name!r} could not be counted, because a transaction that submits tasks stays open; "
-                "nothing was changed. Set the queue again when that transaction is over"
+                f"the tasks of queue {name!r} could not be counted, because a transaction that submits tasks stays "
+                "open; nothing was changed. Set the queue again when that transaction is over"
             ) from error
         raise
     [row] = await db.fetch("settings_of_queue", name)
