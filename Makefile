@@ -65,7 +65,7 @@ docs: $(STAMP) ## Write the generated texts (reference, maps of packages, diagra
 
 bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for a short run; docs/benchmarks.md)
 	@$(RUN) -m benchmarks.store
-	@$(RUN) -m benchmarks.flow $(if $(findstring --quick,$(BENCH)),--tasks 10000 --rounds 1)
+	@$(RUN) -m benchmarks.flow $(filter --quick,$(BENCH))
 	@$(RUN) -m benchmarks.engine $(BENCH)
 
 soak: $(STAMP) ## Run the randomised tests for longer, from a new seed (HOLDFAST_SEED=n repeats a run)
