@@ -138,16 +138,22 @@ $$;
 
 -- Whether a task that comes may be left to the claims at once: its key has room, as far as can be seen without a lock, no task
 -- stands in the line of the key, and few others can be claimed already. It need not be right: a claim decides, and holds again
--- what it has no room for. The number is how many such tasks a key can put in the way of claims.
+-- what it has no room for. The number is how many such tasks a key can put in the way of claims. (What a rate allows again is
+-- not looked for: the task waits in the line until a promotion does.)
 CREATE FUNCTION {schema}.is_open(wanted text, moment timestamptz) RETURNS boolean
-LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM {schema}.rooms(ARRAY[wanted], moment) AS r WHERE r.room > 0)
-        AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for = wanted AND t.ready >= 1 AND t.held = 2)
-        AND NOT EXISTS (
-            SELECT FROM {schema}.tasks t WHERE t.waits_for = wanted AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL
-            OFFSET 15);
+    RETURN EXISTS (
+        SELECT FROM {schema}.limits l LEFT JOIN {schema}.limit_keys k ON k.key = wanted
+        WHERE l.name = split_part(wanted, ':', 1)
+          AND (l.concurrency > coalesce(k.taken, 0) + (
+              SELECT coalesce(sum(c.change), 0) FROM {schema}.limit_changes c WHERE c.key = wanted)) IS NOT FALSE
+          AND (l.rate + l.burst > k.calls) IS NOT FALSE AND (k.closed_until > moment) IS NOT TRUE
+          AND NOT EXISTS (SELECT FROM {schema}.pauses p WHERE p.subject IN ('limit:' || wanted, 'limit:' || l.name))
+          AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for = wanted AND t.ready >= 1 AND t.held = 2)
+          AND NOT EXISTS (
+              SELECT FROM {schema}.tasks t
+              WHERE t.waits_for = wanted AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL OFFSET 15));
 END
 $$;
 

@@ -229,9 +229,10 @@ BEGIN
                     SELECT FROM unnest(wanted) AS w (key)
                     WHERE NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = w.key OFFSET 0)) THEN
                     -- So are perhaps those of the tasks behind: a later round cannot wait for other claims to make them.
+                    fresh := {schema}.claimable(1000, queues, names, wanted_ready, speaks, moment);
                     PERFORM {schema}.make_keys(wanted || ARRAY(
-                        SELECT DISTINCT k.key FROM {schema}.tasks t, unnest(t.limits) AS k (key)
-                        WHERE t.id = ANY ({schema}.claimable(1000, queues, names, wanted_ready, speaks, moment))));
+                        SELECT DISTINCT k.key FROM {schema}.tasks t, unnest(t.limits) AS k (key) WHERE t.id = ANY (fresh)));
+                    fresh := chosen;
                 END IF;
                 PERFORM {schema}.lock_keys(wanted);
             ELSE
