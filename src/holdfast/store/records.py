@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from inspect import signature
 from typing import Any, TypeAlias
 
@@ -88,7 +89,13 @@ def keys_of(stored: Any) -> tuple[str, ...]:
     """Return the keys of a task's limits: an array where the database has arrays, JSON where it has none."""
     if stored is None:
         return ()
-    return tuple(parse(stored) if isinstance(stored, bytes) else stored)
+    return _parsed_keys(stored) if isinstance(stored, bytes) else tuple(stored)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_keys(stored: bytes) -> tuple[str, ...]:
+    """Parse keys once for a claim, for its record and for the end of its task."""
+    return tuple(parse(stored))  # type: ignore[arg-type] - an array of strings
 
 
 class Records:

@@ -176,19 +176,22 @@ def _take_fitting(
 ) -> tuple[list[Row], bool]:
     """Choose, in order, what can begin. A candidate that finds a key full goes back into the line of that key.
 
-    Return whether any did. With ``strictly``, nothing behind it is chosen: another task may come out of its line.
+    Return whether any did. With ``strictly``, nothing is chosen behind one that may have left the line of another key: another
+    task may come out of that.
     """
     if all(limits is None for _, _, limits in ready):
         return ready[:wanted], False
-    taken, any_full = list[Row](), False
-    for row in ready:
+    taken, any_full, is_displaced = list[Row](), False, False
+    of_rows = [keys_of(limits) for _, _, limits in ready]
+    keys.load(name for names in of_rows for name in names)
+    for row, names in zip(ready, of_rows, strict=True):
         if len(taken) == wanted:
             break
-        names = keys_of(row[2])
         if (full := keys.first_full(names)) is not None:
             tx.run("hold_candidate", row[1], full)
             any_full = True
-        elif any_full and strictly:
+            is_displaced = is_displaced or len(names) > 1
+        elif is_displaced and strictly:
             break
         else:
             keys.begin(names)

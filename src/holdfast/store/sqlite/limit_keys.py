@@ -123,19 +123,25 @@ class Keys:
 
     def first_full(self, keys: Collection[str]) -> str | None:
         """Return the first of these keys, in their order, with which no task can begin now."""
-        self.load(keys)
-        return next((name for name in keys if self._known[name].free(self._tx.now) < 1), None)
+        for name in keys:
+            if name not in self._known:
+                self.load(keys)
+            if self._known[name].free(self._tx.now) < 1:
+                return name
+        return None
 
     def begin(self, keys: Collection[str]) -> None:
-        """Count a task that begins with all of these. The caller writes the lease, which takes the places."""
+        """Count a task that begins with all of these."""
         for name in keys:
             self._known[name].taken += 1
             self._known[name].calls += self._known[name].per is not None
         self._begun.update(keys)
 
-    def write(self) -> None:
-        """Write what has begun since the last time."""
+    def write(self, *, takes_places: bool = True) -> None:
+        """Write what has begun since the last time. Without ``takes_places`` the rows of the tasks take them."""
         begun, self._begun = self._begun, Counter()
+        if takes_places:
+            self._tx.run_many("take_places", sorted(begun.items()))
         uses = [
             (name, until, count, 0)
             for name, count in begun.items()
@@ -173,5 +179,5 @@ def take_places(tx: WriteTransaction, limits: bytes | None) -> str | None:
     full = keys.first_full(names)
     if full is None:
         keys.begin(names)
-        keys.write()
+        keys.write(takes_places=False)
     return full

@@ -48,11 +48,30 @@ DELETE FROM limit_uses WHERE key = ? AND until = ? AND calls = 0
 -- name: add_to_key
 UPDATE limit_keys SET calls = calls + ?2, tokens = tokens + ?3 WHERE key = ?1
 
+-- name: take_places
+UPDATE limit_keys SET taken = taken + ?2 WHERE key = ?1
+
+-- name: give_places_back
+-- With a look at the line of the key, if there is one.
+UPDATE limit_keys SET taken = taken - ?2, look_at = iif(
+    EXISTS (SELECT 1 FROM tasks t WHERE t.waits_for = ?1 AND t.held = 2 AND t.ready >= 1), 0, look_at)
+WHERE key = ?1
+
 -- name: first_end_of_uses
 SELECT min(until) FROM limit_uses WHERE key = ? AND until > ?
 
 -- name: uses_of_key
 SELECT until, calls, tokens FROM limit_uses WHERE key = ? AND until > ? ORDER BY until
+
+-- name: room_for_more
+-- Of keys that have room and no line, how many more than the candidates that there are.
+SELECT k.key, ?3 - (
+    SELECT count(*) FROM (
+        SELECT 1 FROM tasks t WHERE t.waits_for = k.key AND t.held = 0 AND t.ready >= 1 AND t.waits_for IS NOT NULL LIMIT ?3))
+FROM json_each(?1) AS asked CROSS JOIN limit_keys k ON k.key = asked.value CROSS JOIN limits l ON l.name = k.name
+WHERE coalesce(k.taken < l.concurrency, 1) AND coalesce(k.calls < l.rate + l.burst, 1) AND coalesce(k.closed_until <= ?2, 1)
+  AND NOT EXISTS (SELECT 1 FROM pauses p WHERE p.subject IN ('limit:' || k.key, 'limit:' || k.name))
+  AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.waits_for = k.key AND t.held = 2 AND t.ready >= 1)
 
 -- name: keys_to_look_at
 SELECT key FROM limit_keys WHERE look_at IS NOT NULL AND look_at <= ?1 ORDER BY look_at, key LIMIT ?2

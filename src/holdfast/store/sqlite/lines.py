@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -13,6 +15,9 @@ from holdfast.store.sqlite.write_transaction import WriteTransaction
 MOST_KEYS: Final = 100
 MOST_TASKS: Final = 1000
 """How many keys one call looks at, and how many tasks it lets out or sends to other lines. The next does the rest."""
+
+MOST_EAGER: Final = 16
+"""Tasks of a key that are claimable although they were never in a line."""
 
 _AT_ONCE: Final = 100
 """So many tasks of a line are read at once."""
@@ -32,6 +37,17 @@ class _Work:
     left: int = MOST_TASKS
     out: dict[str, str] = field(default_factory=dict)
     """The queues of the tasks that were let out, by id."""
+
+
+def room_for_more(tx: WriteTransaction, keys: Collection[str]) -> Counter[str]:
+    """Return how many tasks that come now, with only this key, may be left to the claims and need not stand in its line.
+
+    None of a key that has no room, or a line. It need not be right: a claim decides, and holds what it has no room for. The
+    number says how many such tasks a key can put in the way of claims.
+    """
+    if not keys:
+        return Counter()
+    return Counter(dict(tx.all("room_for_more", json.dumps(sorted(set(keys))), tx.now, MOST_EAGER)))
 
 
 def let_out(tx: WriteTransaction, keys: Keys) -> dict[str, str]:

@@ -75,6 +75,7 @@ SELECT id, owner, fence, sequence, state, held, revision, version, cancel_reques
 -- The same for a Commit that ends its task, with what the end would have to look after besides; with the queue if its other
 -- tasks may wait for the slot, and the limits whose permits it gives back.
 SELECT moves, (SELECT q.name FROM queues q WHERE q.name = tasks.queue AND q.working >= q.concurrency), limits,
+       resting <> fence AS has_slot,
        EXISTS (SELECT 1 FROM outcomes WHERE task_id = ?1) AS has_outcome,
        EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open')
            OR EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1)
@@ -90,6 +91,12 @@ UPDATE tasks SET sequence = ?2, revision = revision + 1, updated_at = ?3 WHERE i
 -- All that its end changes of a task for which no other task waits; lifecycle.end and give_back do the same.
 UPDATE tasks SET sequence = ?2, state = ?3, finished_at = ?4, owner = NULL, claim = 0, alone = 0, moves = moves + 1,
     revision = revision + 1, updated_at = ?4
+WHERE id = ?1
+
+-- name: end_limited
+-- The same of a task that had places of its limits, which the caller counts: in no line any more, which tells the trigger.
+UPDATE tasks SET sequence = ?2, state = ?3, finished_at = ?4, owner = NULL, claim = 0, alone = 0, moves = moves + 1,
+    revision = revision + 1, updated_at = ?4, waits_for = NULL
 WHERE id = ?1
 
 -- name: put_step
@@ -357,7 +364,7 @@ SELECT t.rank, t.id, t.limits FROM json_each(?1) l CROSS JOIN tasks t ON t.id = 
 ORDER BY t.rank, t.id LIMIT ?3
 
 -- name: lease_task
--- A claim's whole change of one task; lifecycle.take does the same.
+-- A claim's whole change of one task; lifecycle.take does the same. Its caller counts the places that it takes.
 UPDATE tasks SET owner = ?2, claim = ?3, alone = ?4, fence = fence + 1, sequence = 0, ready = 0,
     moves = moves + (state = 'pending'), state = iif(state = 'pending', 'running', state),
     revision = revision + 1, updated_at = ?5, started_at = coalesce(started_at, ?5),
@@ -550,7 +557,8 @@ SELECT t.id, t.name, t.agent_id, CAST('null' AS BLOB) AS user_input, t.state, o.
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits,
+       iif(t.finished_at IS NULL, t.waits_for, NULL) AS waits_for
 FROM tasks t
 LEFT JOIN outcomes o ON o.task_id = t.id
 WHERE t.id = ?

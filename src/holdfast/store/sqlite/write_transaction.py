@@ -98,6 +98,8 @@ class WriteTransaction:
         if row.limits is not None and had_slot(row) and not has_slot(row):
             self.note_free(row.limits)
 
-    def note_free(self, limits: bytes) -> None:
-        """Hint to steps that places of these limits are free. Tasks wait for a claim or a sweep to let them out."""
-        self.hints.update(f"limit:{key}" for key in keys_of(limits))
+    def note_free(self, limits: bytes) -> tuple[str, ...]:
+        """Hint to steps that places of these limits are free; return their keys. A claim or a sweep lets tasks out."""
+        keys = keys_of(limits)
+        self.hints.update([f"limit:{key}" for key in keys])
+        return keys

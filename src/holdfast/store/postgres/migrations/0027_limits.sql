@@ -101,7 +101,8 @@ SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits,
+       CASE WHEN t.finished_at IS NULL THEN t.waits_for END AS waits_for
 FROM {schema}.tasks t
 JOIN {schema}.inputs i ON i.task_id = t.id
 LEFT JOIN {schema}.outcomes o ON o.task_id = t.id;

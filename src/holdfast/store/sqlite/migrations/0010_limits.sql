@@ -80,7 +80,10 @@ SELECT '' AS id, x'' AS limits, 0 AS had_slot, 0 AS has_slot, 0 AS comes_back, 0
 
 CREATE TRIGGER limited_task_changes
 AFTER UPDATE OF owner, resting, fence, finished_at, ready, held, rank, waits_for, deadline, must_undo ON tasks
-WHEN new.limits IS NOT NULL OR old.limits IS NOT NULL BEGIN
+WHEN (new.limits IS NOT NULL OR old.limits IS NOT NULL)
+    -- A claim, and a Commit that only ends its task, count the places of all their tasks themselves (`lease_task`, `end_limited`).
+    AND NOT (old.owner IS NULL AND new.claim > 0 AND old.held = 0)
+    AND NOT (new.finished_at IS NOT NULL AND new.waits_for IS NULL AND old.waits_for IS NOT NULL) BEGIN
     INSERT INTO changes_of_limited_tasks VALUES (
         new.id, new.limits,
         old.owner IS NOT NULL AND old.resting <> old.fence, new.owner IS NOT NULL AND new.resting <> new.fence,
@@ -154,7 +157,8 @@ SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for,
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits,
+       iif(t.finished_at IS NULL, t.waits_for, NULL) AS waits_for,
        t.rank, t.ready, t.alone, t.claim, t.search, t.moves
 FROM tasks t
 JOIN inputs i ON i.task_id = t.id
