@@ -180,6 +180,7 @@ def test_no_more_is_let_out_than_there_is_room_for(connection: apsw.Connection) 
         assert len(let_out(connection)) == expected
     late = NewTask(id="t", name="job", limits=("openai",), deadline=moment(NOW - 1), priority=9)
     submission.submit_all(transaction(connection), [late])
+    connection.execute("UPDATE tasks SET held = 2 WHERE id = 't'")
     submit(connection, 100, 5, "openai", in_line=True)
     assert let_out(connection) == ["t000100", "t000101", "t000102"]
 

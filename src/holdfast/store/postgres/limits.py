@@ -17,6 +17,9 @@ from holdfast.store.postgres.records import RECORDS
 MOST_PROMOTED: Final = 1000
 """Tasks made claimable in one transaction: it holds the locks of their keys."""
 
+MOST_KEYS: Final = 1000
+"""Keys that one sweep looks at, to find those that are idle."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -63,3 +66,8 @@ async def promote(db: Database) -> None:
     """Make the first tasks of lines claimable, of keys for which something was noted or whose time has come."""
     [(hints,)] = await db.fetch("promote", MOST_PROMOTED, db.at())
     db.publish(hints)
+
+
+async def sweep_keys(db: Database) -> None:
+    """Delete the rows of keys that are idle, a part of all keys at a time."""
+    await db.fetch("sweep_keys", MOST_KEYS, db.at())

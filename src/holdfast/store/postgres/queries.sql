@@ -168,7 +168,7 @@ WITH RECURSIVE now AS MATERIALIZED (
                + (SELECT coalesce(sum(c.tokens), 0) FROM {schema}.limit_changes c
                   JOIN {schema}.limit_uses u ON u.key = c.key AND u.until = c.until
                   WHERE c.key = f.key AND c.until > now.moment) AS tokens,
-           k.closed_until,
+           CASE WHEN k.closed_until > now.moment THEN k.closed_until END AS closed_until,
            f.key IN (SELECT key FROM in_line UNION ALL SELECT key FROM let_out) AS has_line,
            (SELECT count(*) FROM {schema}.permits p
             WHERE p.key = f.key AND p.granted_at IS NULL
@@ -204,6 +204,9 @@ SELECT {schema}.return_permits($1::text[], $2::bigint[])
 
 -- name: close_limit
 SELECT {schema}.close_limit($1::text[], $2)
+
+-- name: sweep_keys
+SELECT {schema}.sweep_keys($1, $2)
 
 -- name: sweep_permits
 SELECT {schema}.sweep_permits($1, $2)

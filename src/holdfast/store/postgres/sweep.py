@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.worker import Swept
 from holdfast.redaction import make_logger
 from holdfast.store.postgres.database import Database
-from holdfast.store.postgres.limits import promote
+from holdfast.store.postgres.limits import promote, sweep_keys
 from holdfast.store.postgres.permits import sweep_permits
 
 _log = make_logger(__name__)
@@ -26,6 +26,7 @@ async def sweep(db: Database, limit: int) -> Swept:
     if has_limit_work:
         await sweep_permits(db, limit)
         await promote(db)
+        await sweep_keys(db)
         [(_, next_look)] = await db.fetch("limit_work", db.at())
     return Swept(
         recovered=tuple(recovered),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from holdfast.model.flow_limit import MOST, grain_of, validity_of
+from holdfast.model.flow_limit import MOST, grain_of, limit_name, validity_of
 from holdfast.store.records import keys_of
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
@@ -92,12 +92,18 @@ class Keys:
         self._begun: Counter[str] = Counter()
 
     def load(self, keys: Iterable[str]) -> None:
-        """Read those that are not known yet, and count no more what is over."""
+        """Read those that are not known yet, and count no more what is over.
+
+        The sweep deletes the rows of keys that are idle: they are made again.
+        """
         missing = sorted(set(keys) - self._known.keys())
         if not missing:
             return
         listed = json.dumps(missing)
         found = [Key(*row) for row in self._tx.all("key_states", listed)]
+        if len(found) < len(missing):
+            self._tx.run_many("insert_key", [(name, limit_name(name)) for name in missing])
+            found = [Key(*row) for row in self._tx.all("key_states", listed)]
         self._known |= {key.key: key for key in found}
         if any(key.calls or key.tokens for key in found):
             self._forget_what_is_over(listed)

@@ -31,6 +31,26 @@ FROM json_each(?1) AS asked CROSS JOIN limit_keys k ON k.key = asked.value CROSS
 -- What counts no more, of these keys: the first rows of each.
 DELETE FROM limit_uses WHERE key IN (SELECT value FROM json_each(?1)) AND until <= ?2 RETURNING key, calls, tokens
 
+-- name: key_sweep_due
+SELECT after_key FROM key_sweeps WHERE goes_on_at <= ?
+
+-- name: next_keys
+SELECT key FROM limit_keys WHERE key > ?1 ORDER BY key LIMIT ?2
+
+-- name: delete_idle_keys
+-- Those of these keys whose rows say nothing that a missing row would not say: nothing has a permit, nothing counts, and
+-- nothing waits.
+DELETE FROM limit_keys
+WHERE key IN (SELECT value FROM json_each(?1)) AND taken = 0 AND calls = 0 AND tokens = 0 AND look_at IS NULL
+  AND coalesce(closed_until <= ?2, 1)
+  AND EXISTS (SELECT 1 FROM limits l WHERE l.name = limit_keys.name AND l.each)
+  AND NOT EXISTS (SELECT 1 FROM limit_uses u WHERE u.key = limit_keys.key)
+  AND NOT EXISTS (SELECT 1 FROM permits p WHERE p.key = limit_keys.key AND p.granted_at IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.waits_for = limit_keys.key AND t.held IN (0, 2) AND t.ready >= 1)
+
+-- name: continue_key_sweep
+UPDATE key_sweeps SET after_key = ?, goes_on_at = ?
+
 -- name: keys_with_uses_over
 -- For prune: of the keys that no other verb looks at any more. Goes through the table, which has few rows for each key.
 SELECT DISTINCT key FROM limit_uses WHERE until <= ?1 LIMIT ?2
@@ -152,7 +172,7 @@ WITH found AS MATERIALIZED (
               AND EXISTS (SELECT 1 FROM workers w WHERE w.id = p.worker_id AND w.state <> 'dead')) AS waiting,
            (SELECT coalesce(sum(u.calls), 0) FROM limit_uses u WHERE u.key = k.key AND u.until > ?2) AS calls,
            (SELECT coalesce(sum(u.tokens), 0) FROM limit_uses u WHERE u.key = k.key AND u.until > ?2) AS used_tokens,
-           k.closed_until, {l.limit}
+           iif(k.closed_until > ?2, k.closed_until, NULL), {l.limit}
     FROM limit_keys k CROSS JOIN limits l ON l.name = k.name
     WHERE ?1 IS NULL OR k.name = ?1
 )

@@ -73,7 +73,7 @@ def _use(tables: Tables, key: str, now: datetime) -> LimitUse:
         waiting=len(steps) + sum(row.task.waits_for == key for row in waiting_tasks(tables)),
         calls=sum(calls for calls, _ in _uses(tables, key, now)),
         tokens=sum(tokens for _, tokens in _uses(tables, key, now)),
-        closed_until=tables.keys[key],
+        closed_until=tables.keys[key] if _is_closed(tables, key, now) else None,
     )
 
 
@@ -99,7 +99,7 @@ def _is_paused(tables: Tables, key: str) -> bool:
 
 
 def _is_closed(tables: Tables, key: str, now: datetime) -> bool:
-    until = tables.keys[key]
+    until = tables.keys.get(key)
     return until is not None and until > now
 
 
@@ -258,6 +258,15 @@ def return_permits(tables: Tables, returned: Sequence[PermitReturn], now: dateti
         for key, (until, reserved) in permit.uses.items():
             if until is not None and until > now and tables.flow_limits[limit_name(key)].tokens is not None:
                 _count(tables, key, until, 0, given.tokens - reserved)
+
+
+def forget_idle_keys(tables: Tables, now: datetime) -> None:
+    """Forget the keys that nothing uses, of limits that hold for each key apart."""
+    for key in list(tables.keys):
+        use = _use(tables, key, now)
+        is_used = use.taken or use.waiting or use.calls or use.tokens or _is_closed(tables, key, now)
+        if use.limit.each and not is_used:
+            del tables.keys[key]
 
 
 def sweep_permits(tables: Tables, limit: int, now: datetime) -> int:

@@ -257,6 +257,63 @@ BEGIN
 END
 $$;
 
+-- Where the sweep has come to on its way through the keys, to delete those that are idle, and when it goes on.
+CREATE TABLE {schema}.key_sweeps (
+    only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
+    after_key text COLLATE "C" NOT NULL DEFAULT '',
+    goes_on_at timestamptz NOT NULL DEFAULT 'epoch'
+);
+
+-- Those of these keys whose rows say nothing that a missing row would not say: nothing has a permit, nothing that counts still
+-- counts, and nothing waits. What looks at the key next makes the row again.
+CREATE FUNCTION {schema}.idle_keys(keys text[], moment timestamptz) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT k.key FROM {schema}.limit_keys k JOIN {schema}.limits l ON l.name = split_part(k.key, ':', 1)
+        WHERE k.key = ANY (keys) AND l.each AND k.taken = 0 AND k.look_at IS NULL AND (k.closed_until > moment) IS NOT TRUE
+          AND NOT EXISTS (SELECT FROM {schema}.limit_uses u WHERE u.key = k.key AND u.until > moment OFFSET 0)
+          AND NOT EXISTS (SELECT FROM {schema}.limit_changes c WHERE c.key = k.key OFFSET 0)
+          AND NOT EXISTS (SELECT FROM {schema}.permits p WHERE p.key = k.key AND p.granted_at IS NULL OFFSET 0)
+          AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for = k.key AND t.ready >= 1 AND t.held = 2 OFFSET 0)
+          AND NOT EXISTS (
+              SELECT FROM {schema}.tasks t
+              WHERE t.waits_for = k.key AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL OFFSET 0));
+END
+$$;
+
+-- Delete the rows of idle keys, among the next `most` keys; return how many. First a look, then the locks, then a second look.
+-- It waits for no lock. A claim or a step that waits for the row of a key meanwhile makes it again (lock_keys).
+CREATE FUNCTION {schema}.sweep_keys(most integer, at timestamptz DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    moment timestamptz := coalesce(at, clock_timestamp());
+    looked_at text[];
+    idle text[];
+    deleted integer;
+BEGIN
+    INSERT INTO {schema}.key_sweeps DEFAULT VALUES ON CONFLICT DO NOTHING;
+    looked_at := ARRAY(
+        SELECT k.key FROM {schema}.limit_keys k
+        WHERE k.key > (SELECT s.after_key FROM {schema}.key_sweeps s WHERE s.goes_on_at <= moment FOR NO KEY UPDATE SKIP LOCKED)
+        ORDER BY k.key LIMIT most);
+    idle := {schema}.idle_keys(looked_at, moment);
+    idle := ARRAY(SELECT k.key FROM {schema}.limit_keys k WHERE k.key = ANY (idle) ORDER BY k.key FOR UPDATE SKIP LOCKED);
+    PERFORM {schema}.settle_keys(idle, moment);
+    idle := {schema}.idle_keys(idle, moment);
+    DELETE FROM {schema}.limit_keys k WHERE k.key = ANY (idle);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A second for each thousand keys, and a minute between two walks.
+    UPDATE {schema}.key_sweeps s
+    SET after_key = CASE WHEN cardinality(looked_at) < most THEN '' ELSE looked_at[most] END,
+        goes_on_at = moment + CASE WHEN cardinality(looked_at) < most THEN interval '1 minute' ELSE interval '1 second' END
+    WHERE s.goes_on_at <= moment;
+    RETURN deleted;
+END
+$$;
+
 -- What a sweep has to do for limits: whether there is anything now, and when there will be. Nothing is looked at where no
 -- limit was ever set.
 CREATE FUNCTION {schema}.limit_work(moment timestamptz, OUT is_due boolean, OUT next_due timestamptz)
@@ -273,6 +330,7 @@ BEGIN
     next_due := least(
         (SELECT k.look_at FROM {schema}.limit_keys k WHERE k.look_at IS NOT NULL ORDER BY k.look_at LIMIT 1),
         (SELECT min(coalesce(p.settles_at, moment)) FROM {schema}.permits p WHERE p.worker_id = ANY (dead)));
-    is_due := coalesce(next_due <= moment, false) OR EXISTS (SELECT FROM {schema}.limit_changes);
+    is_due := coalesce(next_due <= moment, false) OR EXISTS (SELECT FROM {schema}.limit_changes)
+        OR NOT EXISTS (SELECT FROM {schema}.key_sweeps s WHERE s.goes_on_at > moment);
 END
 $$;

@@ -25,6 +25,13 @@ CREATE TABLE limit_keys (
     look_at      INTEGER
 ) WITHOUT ROWID, STRICT;
 
+-- Where the sweep has come to on its way through the keys, to delete those that are idle, and when it goes on.
+CREATE TABLE key_sweeps (
+    after_key  TEXT    NOT NULL,
+    goes_on_at INTEGER NOT NULL
+) STRICT;
+INSERT INTO key_sweeps VALUES ('', 0);
+
 CREATE INDEX limit_keys_by_name ON limit_keys (name, key);
 CREATE INDEX limit_keys_to_look_at ON limit_keys (look_at, key) WHERE look_at IS NOT NULL;
 
@@ -108,13 +115,18 @@ END;
 CREATE TRIGGER limited_task_comes_back INSTEAD OF INSERT ON changes_of_limited_tasks
 WHEN new.comes_back BEGIN
     UPDATE tasks SET held = held | 2, waits_for = CAST(new.limits AS TEXT) ->> 0 WHERE id = new.id;
-    UPDATE limit_keys SET look_at = 0 WHERE key = CAST(new.limits AS TEXT) ->> 0 AND new.is_ready;
+    -- The sweep has deleted the row of a key that was idle.
+    INSERT INTO limit_keys (key, name, look_at)
+    SELECT CAST(new.limits AS TEXT) ->> 0, substr(CAST(new.limits AS TEXT) ->> 0, 1, instr((CAST(new.limits AS TEXT) ->> 0) || ':', ':') - 1), 0 WHERE new.is_ready
+    ON CONFLICT (key) DO UPDATE SET look_at = 0;
 END;
 
 -- It could be let out: it is due, it is paused no more, its deadline matters no more, or it has another place in the line.
 CREATE TRIGGER limited_task_is_ready INSTEAD OF INSERT ON changes_of_limited_tasks
 WHEN new.is_ready AND new.held = 2 BEGIN
-    UPDATE limit_keys SET look_at = 0 WHERE key = new.waits_for;
+    INSERT INTO limit_keys (key, name, look_at)
+    SELECT new.waits_for, substr(new.waits_for, 1, instr(new.waits_for || ':', ':') - 1), 0 WHERE true
+    ON CONFLICT (key) DO UPDATE SET look_at = 0;
 END;
 
 -- A candidate is there no more, and none of it has begun: another one can be let out instead.
