@@ -1,10 +1,10 @@
 """What limits, keys and schedules cost: each line compared with the same work without them, in the same run.
 
-``python -m benchmarks.flow [--quick] [--only keys] [--store sqlite] [--tasks N] [--rounds N] [--json FILE]``. A line drains a
-queue: it claims 100 tasks at a time and completes them. Both sides have as many tasks pending, in stores of their own, and
-are drained in turn, a small part each: what else the machine does slows both. Only the medians of the ratios are
-meaningful: of the rates, and of the processor time of this process and of the server together, for which it matters less
-what else runs.
+``python -m benchmarks.flow [--quick] [--only keys] [--store sqlite] [--tasks N] [--rounds N] [--json FILE]``. A line
+drains a queue: it claims 100 tasks at a time and completes them. Both sides have as many tasks pending, in stores of
+their own, and are drained in turn, a small part each: what else the machine does slows both. Only the medians of the
+ratios are meaningful: of the rates, and of the processor time of this process and of the server together, for which it
+matters less what else runs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
@@ -166,7 +166,9 @@ class Side:
         meter, done = Meter(self._clock), 0
         await self.store.sweep()
         while done < count:
-            finished = await self._bench.complete_some() or (await self.store.sweep(), await self._bench.complete_some())[1]
+            finished = (
+                await self._bench.complete_some() or (await self.store.sweep(), await self._bench.complete_some())[1]
+            )
             if not finished:
                 raise RuntimeError(f"{self.line.what}: no task can be claimed after {done} of {count}")
             done += finished
@@ -201,36 +203,19 @@ async def compare(line: Line, database: Database, *, tasks: int, rounds: int) ->
     }
 
 
-async def compare_schedules(database: Database, *, count: int, seconds: float) -> dict[str, object]:
+async def compare_schedules(database: Database, *, seconds: float) -> dict[str, object]:
     """Let one worker fire schedules, each once a second, and run their tasks; against tasks that a program submits."""
-    fired = await _run(_fired, database, count=count, seconds=seconds)
-    submitted = await _run(_submitted, database, count=count, seconds=seconds)
+    fired = await _run_each_second(database, seconds=seconds, by_schedules=True)
+    submitted = await _run_each_second(database, seconds=seconds, by_schedules=False)
     return {
-        "what": f"{count} schedules, a task a second each",
+        "what": f"{SCHEDULES} schedules, a task a second each",
         "drained": 1 / fired.wall,
         "drain": submitted.wall / fired.wall,
         "drain cpu": submitted.processor / fired.processor,
     }
 
 
-Source = Callable[[Holdfast, Callable[..., Awaitable[None]], int], Awaitable[object]]
-
-
-async def _fired(hold: Holdfast, function: Callable[..., Awaitable[None]], count: int) -> None:
-    for number in range(count):
-        await hold.schedule(f"schedule-{number}", function, every=timedelta(seconds=1))
-
-
-async def _submitted(hold: Holdfast, function: Callable[..., Awaitable[None]], count: int) -> asyncio.Task[None]:
-    async def submit() -> None:
-        while True:
-            await asyncio.gather(*(hold.submit(function) for _ in range(count)))
-            await asyncio.sleep(1)
-
-    return asyncio.create_task(submit())
-
-
-async def _run(source: Source, database: Database, *, count: int, seconds: float) -> Cost:
+async def _run_each_second(database: Database, *, seconds: float, by_schedules: bool) -> Cost:
     hold, ended = Holdfast(database.create()), itertools.count()
 
     @hold.task
@@ -238,21 +223,22 @@ async def _run(source: Source, database: Database, *, count: int, seconds: float
         del ctx
         next(ended)
 
-    async with hold, _from(source, hold, nothing, count), hold.worker(concurrency=100):
+    async def submit() -> None:
+        while True:
+            await asyncio.gather(*(hold.submit(nothing) for _ in range(SCHEDULES)))
+            await asyncio.sleep(1)
+
+    async with hold, hold.worker(concurrency=SCHEDULES):
+        for number in range(SCHEDULES if by_schedules else 0):
+            await hold.schedule(f"schedule-{number}", nothing, every=timedelta(seconds=1))
+        submitting = None if by_schedules else asyncio.create_task(submit())
         await asyncio.sleep(1)
         before, meter = next(ended), Meter(database.processor_time)
         await asyncio.sleep(seconds)
-        return meter.cost(next(ended) - before)
-
-
-@asynccontextmanager
-async def _from(
-    source: Source, hold: Holdfast, function: Callable[..., Awaitable[None]], count: int
-) -> AsyncIterator[None]:
-    submitting = await source(hold, function, count)
-    yield
-    if isinstance(submitting, asyncio.Task):
-        submitting.cancel()
+        cost = meter.cost(next(ended) - before)
+        if submitting is not None:
+            submitting.cancel()
+    return cost
 
 
 def _number(cell: object) -> str:
@@ -293,7 +279,7 @@ async def run(asked: argparse.Namespace) -> list[dict[str, object]]:
         else:
             with start_postgres(18, durable=True) as server:
                 results += await _measure(
-                    Database("PostgreSQL 18", server.create_database, lambda: _time_of(server)),  # noqa: B023
+                    Database("PostgreSQL 18", server.create_database, lambda: _time_of(server)),
                     asked,
                 )
     return results
@@ -303,12 +289,14 @@ async def _measure(database: Database, asked: argparse.Namespace) -> list[dict[s
     results = []
     for kind in asked.only or (*LINES, "schedules"):
         if kind == "schedules":
-            measured = [compare_schedules(database, count=SCHEDULES, seconds=2.0 if asked.quick else 5.0)]
+            measured = [compare_schedules(database, seconds=2.0 if asked.quick else 5.0)]
         else:
             measured = [compare(line, database, tasks=asked.tasks, rounds=asked.rounds) for line in LINES[kind]]
         for measuring in measured:
             result = {"store": database.name, **await measuring}
-            shown = f"{database.name}: {result['what']}: {result['drain']:.2f} of plain, {result['drain cpu']:.2f} by CPU"
+            shown = (
+                f"{database.name}: {result['what']}: {result['drain']:.2f} of plain, {result['drain cpu']:.2f} by CPU"
+            )
             Console(stderr=True).print(shown, highlight=False)
             results.append(result)
     return results

@@ -95,7 +95,8 @@ def keys_of(stored: Any) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def _parsed_keys(stored: bytes) -> tuple[str, ...]:
     """Parse keys once for a claim, for its record and for the end of its task."""
-    return tuple(parse(stored))  # type: ignore[arg-type] - an array of strings
+    keys: Any = parse(stored)
+    return tuple(keys)
 
 
 class Records:

@@ -179,10 +179,11 @@ async def test_a_claim_forgets_no_line_that_was_noted_beside_it(
     await store.register(NewWorker(id="w"))
     for number, event in enumerate(("it has come", "another one has ended")):
         key = f"tenant:{number}"
-        execute(url, f"SELECT holdfast.make_keys('{{{key}}}')")
-        if event == "another one has ended":
-            await store.submit([NewTask(name=NAME, id="ended", limits=(key,))])
-            [ended] = await store.claim(claim_of("w", 10 * number + 1))
+        await store.submit([NewTask(name=NAME, id=f"ended {number}", limits=(key,))])
+        [ended] = await store.claim(claim_of("w", 10 * number + 1))
+        if event == "it has come":
+            await store.commit([held(ended, 1, COMPLETE)])
+            await store.sweep()
         await store.submit([NewTask(name=NAME, id=f"{one} {number}", limits=(key,)) for one in ("a", "b")])
         execute(url, f"UPDATE holdfast.tasks SET held = 2 WHERE id = 'b {number}'")
         if event == "another one has ended":

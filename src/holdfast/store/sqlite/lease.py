@@ -176,8 +176,8 @@ def _take_fitting(
 ) -> tuple[list[Row], bool]:
     """Choose, in order, what can begin. A candidate that finds a key full goes back into the line of that key.
 
-    Return whether any did. With ``strictly``, nothing is chosen behind one that may have left the line of another key: another
-    task may come out of that.
+    Return whether any did. With ``strictly``, nothing is chosen behind one that may have left the line of another
+    key: another task may come out of that.
     """
     if all(limits is None for _, _, limits in ready):
         return ready[:wanted], False

@@ -40,10 +40,10 @@ class _Work:
 
 
 def room_for_more(tx: WriteTransaction, keys: Collection[str]) -> Counter[str]:
-    """Return how many tasks that come now, with only this key, may be left to the claims and need not stand in its line.
+    """Return how many tasks with one of these keys alone may be left to the claims, and need not stand in its line.
 
-    None of a key that has no room, or a line. It need not be right: a claim decides, and holds what it has no room for. The
-    number says how many such tasks a key can put in the way of claims.
+    None of a key that has no room, or a line. It need not be right: a claim decides, and holds what it has no room
+    for. The number says how many such tasks a key can put in the way of claims.
     """
     if not keys:
         return Counter()

@@ -19,7 +19,7 @@ from holdfast.model.commit import Commit, Held, Verdict
 from holdfast.model.operations import Move, WriteStep
 from holdfast.model.step import Step
 from holdfast.model.transitions import TaskState
-from holdfast.store.records import payload_or_none
+from holdfast.store.records import Row, payload_or_none
 from holdfast.store.sqlite.records import step_values
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
@@ -109,8 +109,9 @@ def _advance(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, 
 def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
     """End each task that is held as the Commit says and whose end concerns no other task."""
     by_task = {plain.task_id: plain for plain in part}
-    changed, transitions, outcomes, forgotten = [], [], [], []
-    changed_limited, freed = [], Counter[str]()
+    changed, changed_limited = list[Row](), list[Row]()
+    transitions, outcomes, forgotten = [], [], []
+    freed = Counter[str]()
     for (
         moves,
         awaiting,

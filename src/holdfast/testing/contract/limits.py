@@ -98,7 +98,7 @@ class LimitsContract(ContractBase):
         assert await store.limit_uses("unknown") == []
 
     async def test_an_idle_key_is_forgotten_until_it_is_needed(self, store: StateStore, clock: ManualClock) -> None:
-        """Of a limit with a key for each run there would be more and more. What has the key and waits finds it again."""
+        """With a key for each run there would be more and more. What waits with a key finds it again."""
         await store.set_limit(Limit(name="run", concurrency=1, each=True))
         await store.set_limit(Limit(name="slow", rate=1, per=HOUR, each=True))
         await store.set_limit(Limit(name="openai", concurrency=1))

@@ -60,8 +60,14 @@ def close_limit(tables: Tables, keys: Sequence[str], until: datetime) -> None:
 
 
 def limit_uses(tables: Tables, name: str | None, limit: int, now: datetime) -> list[LimitUse]:
-    found = [_use(tables, key, now) for key in sorted(tables.keys) if name in {None, limit_name(key)}]
-    return sorted(found, key=lambda use: not (use.taken or use.waiting or use.calls or use.tokens))[:limit]
+    of_tasks = {key for row in tables.tasks.values() for key in row.task.limits}
+    found = [_use(tables, key, now) for key in sorted(of_tasks | tables.keys.keys()) if name in {None, limit_name(key)}]
+    known = [use for use in found if use.key in tables.keys or _is_used(use)]
+    return sorted(known, key=lambda use: not _is_used(use))[:limit]
+
+
+def _is_used(use: LimitUse) -> bool:
+    return bool(use.taken or use.waiting or use.calls or use.tokens)
 
 
 def _use(tables: Tables, key: str, now: datetime) -> LimitUse:
@@ -264,8 +270,7 @@ def forget_idle_keys(tables: Tables, now: datetime) -> None:
     """Forget the keys that nothing uses, of limits that hold for each key apart."""
     for key in list(tables.keys):
         use = _use(tables, key, now)
-        is_used = use.taken or use.waiting or use.calls or use.tokens or _is_closed(tables, key, now)
-        if use.limit.each and not is_used:
+        if use.limit.each and not _is_used(use) and not _is_closed(tables, key, now):
             del tables.keys[key]
 
 
