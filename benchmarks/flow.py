@@ -185,7 +185,7 @@ async def compare(line: Line, database: Database, *, tasks: int, rounds: int) ->
         filled = await ours.fill(tasks), await plain.fill(tasks)
         part = max(tasks // 5 // rounds, 100)
         drained = []
-        for number in range(rounds):  # whoever comes second finds a processor that is warm, and perhaps a checkpoint
+        for number in range(rounds):  # the second side finds a processor that is warm, and perhaps a checkpoint
             if number % 2:
                 theirs = await plain.drain(part)
                 drained.append((await ours.drain(part), theirs))
