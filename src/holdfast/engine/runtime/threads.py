@@ -13,6 +13,7 @@ import io
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.engine.attempt.stop_reasons import Unwind
@@ -98,13 +99,26 @@ def _perform(
         error = RuntimeError(f"the function raised {error!r}")
     elif error is not None and not isinstance(error, Exception | Unwind):
         error = Exited(error)  # SystemExit ends the thread, not the process
-    try:
-        loop.call_soon_threadsafe(_answer, answer, result, error, late)
-    except RuntimeError:  # the loop is closed: no caller waits any more
-        drop(result)
+    with suppress(RuntimeError):  # the loop is closed: no caller waits any more
+        loop.call_soon_threadsafe(_answer, answer, _Delivery(result), error, late)
 
 
-def _answer(answer: asyncio.Future[Any], result: object, error: BaseException | None, late: Late | None) -> None:
+class _Delivery:
+    """A result on its way to the loop. A loop that is closed meanwhile never takes it: then it is dropped."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+
+    def take(self) -> object:
+        result, self._result = self._result, None
+        return result
+
+    def __del__(self) -> None:
+        drop(self._result)
+
+
+def _answer(answer: asyncio.Future[Any], delivery: _Delivery, error: BaseException | None, late: Late | None) -> None:
+    result = delivery.take()
     if answer.done():
         _abandon(result, error, late)
     elif error is None:
