@@ -6,8 +6,8 @@ jsonfile/          The JSON store: one readable file a task, for one process
 postgres/          The store for many machines: PostgreSQL, through psycopg 3
 sqlite/            The SQLite store: one file, any number of processes on one machine
 backend.py         Backend: what a database has to do for a store
-background.py      What goes on in the background: started by name, survives its own errors, and ended so that nothing
-                   of it is left
+background.py      Background loops, such as heartbeats: started by name, they survive their own errors, and end without
+                   a rest
 base.py            The contract every store keeps: a few domain verbs, in five groups
 checks.py          What is refused at a store's door, before anything is written: the same for every store
 clock.py           The machine's own time: the clock a store goes by unless it is given another

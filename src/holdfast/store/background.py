@@ -1,4 +1,4 @@
-"""What goes on in the background: started by name, survives its own errors, and ended so that nothing of it is left."""
+"""Background loops, such as heartbeats: started by name, they survive their own errors, and end without a rest."""
 
 from __future__ import annotations
 

@@ -12,5 +12,6 @@ doubt.py            Resolving an effect in doubt: wait until it has settled, rea
 intents.py          The effects of one attempt: their records, which of them it armed, and the code that belongs to them
 late_evidence.py    Evidence: late reports of what a worker learned about a call after its lease was over
 once_step.py        Doing a step that must never be done blindly twice: arm, check, dispatch, record
-recorded_call.py    The records of a ``once`` step before it does anything: its line, its effect id, and its effect
+recorded_call.py    The records of a ``once`` step before it does anything, and which call of an earlier round it takes
+                    over
 """

@@ -1,4 +1,4 @@
-"""The records of a ``once`` step before it does anything: its line, its effect id, and its effect."""
+"""The records of a ``once`` step before it does anything, and which call of an earlier round it takes over."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ queries.py           Questions to a PostgreSQL store: nothing here changes anyth
 records.py           Between rows and records
 retention.py         What lives outside one task: artifacts, evidence; and how old things go
 schedules.py         Schedules: changed as they were seen, together with the tasks that they submit
-sql.py               The statements of queries.sql by name, with the columns of every record filled in; the schema's
-                     name is not yet
+sql.py               The statements of queries.sql by name, with the columns of every record filled in, but not the
+                     schema's name yet
 statements.py        Which statements of a user's do not belong into a transaction that is shared with Holdfast
 store.py             PostgresStore: the contract on PostgreSQL, through psycopg, and which function does each verb
 submission.py        Submitting tasks and emitting events: how things get into the store from outside a lease

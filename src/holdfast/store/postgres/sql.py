@@ -1,4 +1,4 @@
-"""The statements of queries.sql by name, with the columns of every record filled in; the schema's name is not yet."""
+"""The statements of queries.sql by name, with the columns of every record filled in, but not the schema's name yet."""
 
 from __future__ import annotations
 
