@@ -55,6 +55,7 @@ class FlowVerbs:
         max_pending: int | Keep | None = KEEP,
         concurrency: int | Keep | None = KEEP,
         retention: Mapping[str, timedelta] | Keep | None = KEEP,
+        fair_by: str | Keep | None = KEEP,
     ) -> Pending[QueueSettings]:
         """Change the settings of a queue that are not KEEP; return all of them. The same again changes nothing.
 
@@ -70,8 +71,15 @@ class FlowVerbs:
 
         ``retention`` says how long tasks are kept after their end, by ``"completed"``, ``"failed"`` and
         ``"cancelled"``; a state that it does not name, and None: until a prune. ``sweep`` deletes what is older.
+
+        ``fair_by`` is the label by whose values the tasks of the queue take turns; tasks without the label are one
+        tenant of their own. None: they are claimed by rank. A tenant's tasks of one priority that never began, and
+        those that did, are a lane each. A lane's next task gets the turn after the last one of its lane, and the first
+        one of a lane the turn that the claims have reached. Claims take the tasks of the queue by turn, and merge
+        them with those of other queues in the order in which they became due. Tasks that are in the queue get turns,
+        or their ranks back, when this changes.
         """
-        change = QueueChange(max_pending=max_pending, concurrency=concurrency, retention=retention)
+        change = QueueChange(max_pending=max_pending, concurrency=concurrency, retention=retention, fair_by=fair_by)
         check_change(name, change)
         return self._backend.set_queue(name, change)
 

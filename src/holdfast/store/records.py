@@ -125,6 +125,7 @@ class Records:
         concurrency: int | None,
         working: int | None,
         retention: str | None,
+        fair_by: str | None,
     ) -> QueueSettings:
         """Make QueueSettings, of a row of ``queues``."""
         return QueueSettings(
@@ -134,6 +135,7 @@ class Records:
             concurrency=concurrency,
             working=working or 0 if concurrency is not None else 0,
             retention=None if retention is None else read_retention(json.loads(retention)),
+            fair_by=fair_by,
         )
 
     def limit(

@@ -58,7 +58,7 @@ def submit(connection: apsw.Connection, first: int, count: int, *keys: str) -> N
 
 def claim(connection: apsw.Connection, number: int, limit: int = 10) -> list[str]:
     asked = Claim(worker_id="worker", number=number, limit=limit, names=("job",))
-    return [claimed.task.id for claimed in lease.claim(transaction(connection), asked)]
+    return [claimed.task.id for claimed in lease.claim_within(transaction(connection), asked)]
 
 
 def let_out(connection: apsw.Connection) -> list[str]:

@@ -219,6 +219,11 @@ class StoreMachine(RuleBasedStateMachine):
         """Let a queue refuse submissions from a number of pending tasks on, and let no more than so many be at work."""
         self.both(lambda store: store.set_queue(make.QUEUES[0], max_pending=pending, concurrency=working))
 
+    @rule(queue=st.sampled_from(make.QUEUES), label=st.sampled_from([None, "tenant", "tenant", "tenant", "kind"]))
+    def take_turns(self, queue: str, label: str | None) -> None:
+        """Let the tasks of a queue take turns by a label, or not."""
+        self.both(lambda store: store.set_queue(queue, fair_by=label))
+
     # Limits
 
     @rule(limit=make.new_limits())

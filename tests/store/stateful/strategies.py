@@ -120,6 +120,8 @@ _TASK_VARIANTS: list[dict[str, Any]] = [
     {"key": "k1", "user_input": 4, "debounce_max": timedelta(seconds=10)},
     {"key": "k2", "queue": "slow", "debounce_max": timedelta(seconds=30), "agent_id": "writer"},
     {"labels": {"tenant": "acme", "kind": "nightly"}, "parent_id": "t3"},
+    {"labels": {"tenant": "acme"}, "name": "report", "priority": 1},
+    {"labels": {"tenant": "globex"}},
     {"limits": ("openai",)},
     {"limits": ("openai",), "queue": "slow", "priority": 1},
     {"limits": ("tenant:a",), "name": "report"},

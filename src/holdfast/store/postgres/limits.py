@@ -59,6 +59,12 @@ async def close_limit(db: Database, keys: Sequence[str], until: datetime) -> Non
     await db.fetch("close_limit", TextArray(keys), until)
 
 
+async def give_turns(db: Database, queues: Sequence[str] | None) -> bool:
+    """Give turns to the tasks of fair queues that have none. Return whether there is something to promote now."""
+    [(has_line,)] = await db.fetch("give_turns", None if queues is None else TextArray(queues), db.at())
+    return bool(has_line)
+
+
 async def promote(db: Database) -> None:
     """Make the first tasks of lines claimable, of keys for which something was noted or whose time has come."""
     [(hints,)] = await db.fetch("promote", MOST_PROMOTED, db.at())

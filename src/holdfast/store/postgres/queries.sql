@@ -138,7 +138,7 @@ SELECT {limit} FROM {schema}.limits ORDER BY name
 -- name: limit_uses
 -- How keys stand, of the limit $1 or of all. First those with anything to show: the keys that have or had permits, those for
 -- which something is noted, and those with a line, each of which is found by one step in the index of the lines. Tasks that
--- are claimable wait as well: a claim may find the key full.
+-- are claimable wait as well, and those that have to get their turns first: a claim may find the key full.
 WITH RECURSIVE now AS MATERIALIZED (
     SELECT coalesce($3::timestamptz, clock_timestamp()) AS moment
 ), in_line AS (
@@ -169,7 +169,9 @@ WITH RECURSIVE now AS MATERIALIZED (
                   JOIN {schema}.limit_uses u ON u.key = c.key AND u.until = c.until
                   WHERE c.key = f.key AND c.until > now.moment) AS tokens,
            k.closed_until,
-           f.key IN (SELECT key FROM in_line UNION ALL SELECT key FROM let_out) AS has_line,
+           f.key IN (SELECT key FROM in_line UNION ALL SELECT key FROM let_out) OR EXISTS (
+               SELECT FROM {schema}.tasks t WHERE t.waits_for = f.key AND t.ready >= 1 AND t.held IN (4, 6)
+               AND t.waits_for IS NOT NULL) AS has_line,
            (SELECT count(*) FROM {schema}.permits p
             WHERE p.key = f.key AND p.granted_at IS NULL
               AND EXISTS (SELECT FROM {schema}.workers w WHERE w.id = p.worker_id AND w.state <> 'dead')) AS steps
@@ -185,6 +187,8 @@ SELECT p.key, p.taken::bigint, p.steps + CASE WHEN p.has_line THEN
            (SELECT count(*) FROM {schema}.tasks t WHERE t.waits_for = p.key AND t.ready >= 1 AND t.held = 2)
            + (SELECT count(*) FROM {schema}.tasks t
               WHERE t.waits_for = p.key AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL)
+           + (SELECT count(*) FROM {schema}.tasks t
+              WHERE t.waits_for = p.key AND t.ready >= 1 AND t.held IN (4, 6) AND t.waits_for IS NOT NULL)
            ELSE 0 END AS waiting,
        p.calls::bigint, p.tokens::bigint, p.closed_until, {l.limit}
 FROM page p JOIN {schema}.limits l ON l.name = p.name
@@ -192,6 +196,9 @@ ORDER BY p.is_used DESC, p.key
 
 -- name: promote
 SELECT {schema}.promote($1, $2)
+
+-- name: give_turns
+SELECT {schema}.give_turns($1::text[], $2)
 
 -- name: limit_work
 SELECT is_due, next_due FROM {schema}.limit_work(coalesce($1, clock_timestamp()))
@@ -214,7 +221,7 @@ SELECT {pause} FROM {schema}.pauses ORDER BY subject
 -- name: sweep
 -- $3 is for how many seconds the database has answered this process since an outage, or NULL.
 SELECT s.recovered, s.poisoned, s.woken, s.due, s.failed, s.expired, s.more, s.next_due, {schema}.next_tick(), s.hints,
-       l.is_due, l.next_due, {schema}.prune_kept($1, coalesce($2, clock_timestamp()))
+       l.is_due, l.next_due, {schema}.prune_kept($1, coalesce($2, clock_timestamp())), {schema}.lacks_turns(NULL)
 FROM {schema}.sweep($1, $2, $3) AS s, LATERAL {schema}.limit_work(coalesce($2, clock_timestamp())) AS l
 
 -- name: put_schedule
@@ -457,8 +464,8 @@ FROM {schema}.tasks t, now WHERE t.finished_at IS NULL GROUP BY t.queue ORDER BY
 -- What comes next, as of the moment $1, of the queue $2 or of all: behind ($3, $4) in the order of rank what is due, and
 -- behind ($5, $6) in the order of time what is delayed. The moment comes along, for the cursor.
 -- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next,
--- and of each only a page is read, as in a claim. Beside them, suspects and tasks whose time has come but that no sweep
--- has seen: few, as long as any worker claims, so that they may be sorted. And what waits for a limit, which is in order for
+-- and of each only a page is read, as in a claim. Beside them, suspects, tasks whose time has come but that no
+-- sweep has seen, and tasks of a fair queue that have no turn yet: few, as long as any worker claims, so that they may be sorted. And what waits for a limit, which is in order for
 -- each queue. No name has the last of all characters in it.
 -- `<> 1` and not `= 0`: the planner takes the second for something that few rows fulfil, and would sort all of them.
 -- The LIMIT 1 at the end has each record looked up by its id: the planner, which cannot know how long a page is, would
@@ -503,6 +510,13 @@ WITH RECURSIVE now AS MATERIALIZED (
        AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
      ORDER BY t.rank, t.id LIMIT $7)
     UNION ALL
+    (SELECT t.id, false, t.rank FROM {schema}.tasks t
+     WHERE t.ready >= 1 AND t.held >= 4 AND t.held & 1 <> 1
+       AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
+       AND (t.rank, t.id) > ($3::timestamptz, $4::text)
+       AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
+     ORDER BY t.rank, t.id LIMIT $7)
+    UNION ALL
     SELECT c.id, false, c.rank FROM kept_back k, LATERAL (
         SELECT t.id, t.rank FROM {schema}.tasks t
         WHERE t.ready >= 1 AND t.held = 2 AND t.queue = k.queue
@@ -526,7 +540,7 @@ WITH RECURSIVE now AS MATERIALIZED (
      ORDER BY t.available_at, t.id LIMIT $7)
     ORDER BY delayed, place, id LIMIT $7
 )
-SELECT now.moment, p.delayed, {r.task}
+SELECT now.moment, p.delayed, p.place, {r.task}
 FROM now, page p, LATERAL (SELECT * FROM {schema}.shown_tasks t WHERE t.id = p.id LIMIT 1) AS r
 ORDER BY p.delayed, p.place, p.id
 

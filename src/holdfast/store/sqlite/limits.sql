@@ -123,11 +123,11 @@ UPDATE tasks SET waits_for = ?2 WHERE id = ?1
 UPDATE tasks SET held = held | 2, waits_for = ?2 WHERE id = ?1
 
 -- name: limit_uses
--- The lines are counted in their index, and so are those that were let out and not claimed yet. Steps of dead workers wait
+-- The lines are counted in their index, and so are those that were let out and not claimed yet, or have to get their turns first. Steps of dead workers wait
 -- no more, although the next sweep deletes them.
 WITH found AS MATERIALIZED (
     SELECT k.key, k.taken,
-           (SELECT count(*) FROM tasks t WHERE t.waits_for = k.key AND t.ready >= 1 AND t.held IN (0, 2))
+           (SELECT count(*) FROM tasks t WHERE t.waits_for = k.key AND t.ready >= 1 AND t.held IN (0, 2, 4, 6))
          + (SELECT count(*) FROM permits p
             WHERE p.key = k.key AND p.granted_at IS NULL
               AND EXISTS (SELECT 1 FROM workers w WHERE w.id = p.worker_id AND w.state <> 'dead')) AS waiting,

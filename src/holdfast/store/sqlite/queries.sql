@@ -25,7 +25,7 @@ SELECT created_at FROM tasks WHERE id = ?
 -- name: replace_task
 -- All that a later submission with its key changes of a task that was never claimed.
 UPDATE tasks SET agent_id = ?2, priority = ?3, input_digest = ?4, search = ?5, ready = ?6, rank = ?7, available_at = ?8,
-    deadline = ?9, labels = ?10, updated_at = ?11, limits = ?12, waits_for = ?13, held = held & 1 | iif(?12 IS NULL, 0, 2),
+    deadline = ?9, labels = ?10, updated_at = ?11, limits = ?12, waits_for = ?13, held = held & 5 | iif(?12 IS NULL, 0, 2),
     revision = revision + 1
 WHERE id = ?1
 
@@ -261,12 +261,15 @@ SELECT id, label, lease / 1000000.0 AS lease, state, claims, details, started_at
 
 -- name: worker_lease
 -- Whether a worker may act: its state, its last claim, and when it expires on which boot. Besides, whether there is any
--- pause of a queue or a name to look at, any queue whose tasks at work are limited, and when a line of tasks that wait for a
--- limit has to be looked at: no other statement is run for that while there is none.
+-- pause of a queue or a name to look at, any queue whose tasks at work are limited, any that is fair, any task that has to
+-- get its turn first, and when a line of tasks that wait for a limit has to be looked at: no other statement is run for that
+-- while there is none.
 SELECT state, claims, boot_id, expires, lease,
        EXISTS (SELECT 1 FROM pauses WHERE subject >= 'queue:' AND subject < 'queue;')
            OR EXISTS (SELECT 1 FROM pauses WHERE subject >= 'task:' AND subject < 'task;'),
        EXISTS (SELECT 1 FROM queues WHERE concurrency IS NOT NULL),
+       EXISTS (SELECT 1 FROM queues WHERE fair_by IS NOT NULL),
+       EXISTS (SELECT 1 FROM tasks WHERE ready >= 1 AND held >= 4),
        (SELECT look_at FROM limit_keys WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1)
 FROM workers WHERE id = ?
 
@@ -736,8 +739,8 @@ FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL GROUP BY queue ORDER 
 -- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next
 -- (by the name, then by the queue: of (queue, name) > (?, ?) with an end beside it SQLite would use the queue alone), and
 -- of each only a page is read, as in a claim. `held_lines` does the same for tasks that wait for a limit. Beside them,
--- suspects and tasks whose time has come but that no sweep has seen: few, as long as any worker claims, so that they may
--- be sorted. No name has the last of all characters in it.
+-- suspects, tasks whose time has come but that no sweep has seen, and tasks of a fair queue that have no turn yet: few, as
+-- long as any worker claims, so that they may be sorted. No name has the last of all characters in it.
 WITH RECURSIVE lines (queue, name) AS (
     SELECT queue, name FROM tasks WHERE id = (
         SELECT id FROM tasks
@@ -781,6 +784,13 @@ WITH RECURSIVE lines (queue, name) AS (
     UNION ALL
     SELECT * FROM (
         SELECT id, 0, rank FROM tasks
+        WHERE ready >= 1 AND held >= 4 AND held & 1 = 0
+          AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
+          AND (rank, id) > (?3, ?4) AND state = 'pending' AND (deadline IS NULL OR deadline > ?2 OR must_undo)
+        ORDER BY rank, id LIMIT ?7)
+    UNION ALL
+    SELECT * FROM (
+        SELECT id, 0, rank FROM tasks
         WHERE state = 'pending' AND ready = 0 AND owner IS NULL AND available_at <= ?2 AND (rank, id) > (?3, ?4)
           AND held & 1 = 0
           AND (?1 IS NULL OR queue = ?1) AND (deadline IS NULL OR deadline > ?2 OR must_undo)
@@ -794,7 +804,7 @@ WITH RECURSIVE lines (queue, name) AS (
         ORDER BY available_at, id LIMIT ?7)
     ORDER BY delayed, place, id LIMIT ?7
 )
-SELECT p.delayed, {r.task} FROM page p CROSS JOIN shown_tasks r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
+SELECT p.delayed, p.place, {r.task} FROM page p CROSS JOIN shown_tasks r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
 
 -- name: ids_that_begin
 -- Of the table and the column that are filled in: a range of the index that begins with the id, so that nothing in the

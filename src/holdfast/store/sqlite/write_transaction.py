@@ -11,8 +11,9 @@ from holdfast.store.records import Row, keys_of
 from holdfast.store.sqlite.rows import TASK_COLUMNS, TaskRow, column_values, had_slot, has_slot, task_row
 from holdfast.store.sqlite.sql import QUERIES
 
-_ASSIGNMENTS = {column: f"{column} = ?" for column in TASK_COLUMNS} | {"held": "held = held & 2 | ? & 1"}
-"""What holds a task for its limits is the second bit. Triggers set it, so that the row at hand may not know it."""
+_ASSIGNMENTS = {column: f"{column} = ?" for column in TASK_COLUMNS} | {"held": "held = (held & 6) | (? & 1)"}
+"""What holds a task for its limits, or until it has its turn, are the other bits. Triggers set them, so that the row at
+hand may not know them."""
 
 _WORTH_A_HINT = frozenset({"moves", "version", "cancel_requested"})
 _OF_THE_SLOT = frozenset({"owner", "resting"})

@@ -132,7 +132,7 @@ BEGIN
         ready = {schema}.readiness('pending', NULL, starts_at, t.deaths, moment),
         rank = {schema}.rank_of(starts_at, lone.priority), available_at = starts_at, deadline = lone.deadline,
         labels = lone.labels, limits = lone.limits, waits_for = lone.limits[1],
-        held = (t.held & 1) | (CASE WHEN lone.limits IS NULL THEN 0 ELSE 2 END), updated_at = moment, revision = t.revision + 1
+        held = (t.held & 5) | (CASE WHEN lone.limits IS NULL THEN 0 ELSE 2 END), updated_at = moment, revision = t.revision + 1
     WHERE t.id = holder.id;
     -- Its old line looks after itself (follow_limited_task).
     IF lone.limits IS NOT NULL THEN
@@ -186,10 +186,10 @@ $$;
 -- are not waited for: such a task stays a candidate. The last rounds look at more and more tasks, so that a claim that could be
 -- filled is filled although many candidates of a limit that was lowered stand in front.
 --
--- A place of its queue is one more thing that a task needs: `limited` and `places` are those of choose_within().
+-- A place of its queue is one more thing that a task needs: `limited`, `places` and `fair` are those of choose_within().
 CREATE FUNCTION {schema}.admit(
     chosen text[], most integer, queues text[], names text[], wanted_ready smallint, speaks integer, at timestamptz,
-    limited text[], places bigint[]
+    limited text[], places bigint[], fair text[]
 ) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -236,7 +236,8 @@ BEGIN
         came_from := '{}';
         numbers := array_fill(0::bigint, ARRAY[cardinality(keys)]);
         FOR candidate IN
-            SELECT t.id, t.queue, t.limits, t.waits_for FROM {schema}.tasks t WHERE t.id = ANY (fresh) ORDER BY t.rank, t.id
+            SELECT t.id, t.queue, t.limits, t.waits_for FROM {schema}.tasks t WHERE t.id = ANY (fresh)
+            ORDER BY CASE WHEN fair IS NOT NULL THEN array_position(fresh, t.id) END, t.rank, t.id
         LOOP
             EXIT WHEN cardinality(admitted) = most;
             own_queue := array_position(limited, candidate.queue);
@@ -290,8 +291,8 @@ BEGIN
             SELECT c.id
             FROM unnest({schema}.choose_within(
                 least((most + 10.0 + cardinality(left_alone)) * 4 ^ greatest(round - strict_rounds, 0), 1000000)::integer,
-                queues, names, wanted_ready, speaks, moment, limited, places)) AS c (id)
-            WHERE NOT c.id = ANY (admitted || left_alone));
+                queues, names, wanted_ready, speaks, moment, limited, places, fair)) WITH ORDINALITY AS c (id, n)
+            WHERE NOT c.id = ANY (admitted || left_alone) ORDER BY c.n);
         EXIT WHEN cardinality(fresh) = 0;
     END LOOP;
     PERFORM {schema}.look_later(keys, moment);
@@ -329,8 +330,9 @@ DROP FUNCTION {schema}.claim(text, bigint, integer, text[], text[], boolean, tim
 -- `speaks` is the newest form of keys that the worker knows. A process of the version before says nothing of it: it gets
 -- what has flat keys or none, and what it claims first stays flat.
 --
--- Unless the caller has `promoted`, it is answered with one row that names no task where a line of tasks with limits has
--- to be looked at first. That is a transaction of its own: it locks keys before tasks.
+-- Unless the caller has `promoted`, it is answered with one row that names no task where tasks of a fair queue have to get
+-- their turns first (`fresh`), or a line of tasks with limits has to be looked at (`lone`). These are transactions of their
+-- own: they lock queues, and keys, before tasks.
 --
 -- The answer is short, and the tasks themselves are read by a second statement. The server sends an answer before it
 -- commits: one that does not fit into the socket of a client that has stopped reading would keep its locks for as long
@@ -352,15 +354,22 @@ DECLARE
     chosen text[];
     limited text[];
     places bigint[];
+    fair text[];
+    lacks_turns boolean;
+    has_line boolean;
     open_queues text[] := {schema}.open_queues(queues);
     open_names text[] := {schema}.unpaused('task', names);
 BEGIN
     -- A look without locks first. Idle workers look often; a lock, like a change, would have to reach the disk.
     SELECT w.* INTO worker FROM {schema}.workers w WHERE w.id = wanted_id;
     IF worker.state = 'live' AND number > worker.claims THEN
-        IF most > 0 AND NOT promoted AND EXISTS (SELECT FROM {schema}.limits) AND {schema}.has_noted_line(moment) THEN
-            RETURN QUERY SELECT NULL::text, false, false;
-            RETURN;
+        IF most > 0 AND NOT promoted THEN
+            lacks_turns := {schema}.lacks_turns(queues) AND worker.expires_at > moment;
+            has_line := EXISTS (SELECT FROM {schema}.limits) AND {schema}.has_noted_line(moment);
+            IF lacks_turns OR has_line THEN
+                RETURN QUERY SELECT NULL::text, lacks_turns, has_line;
+                RETURN;
+            END IF;
         END IF;
         IF most <= 0 OR cardinality({schema}.claimable(1, open_queues, open_names, wanted_ready, speaks, moment)) = 0 THEN
             RETURN;
@@ -381,20 +390,24 @@ BEGIN
     open_queues := {schema}.open_queues(queues);
     open_names := {schema}.unpaused('task', names);
     SELECT array_agg(p.queue), array_agg(p.free) INTO limited, places FROM {schema}.lock_places(open_queues) AS p;
+    fair := {schema}.fair_among(open_queues);
     chosen := {schema}.choose_within(
         CASE WHEN wants_suspect THEN 1 ELSE most END, open_queues, open_names, wanted_ready, speaks, moment,
-        limited, places);
+        limited, places, fair);
     -- Asked for only now: a task with limits that was chosen was stored after its limit.
     IF cardinality(chosen) > 0 AND EXISTS (SELECT FROM {schema}.limits) THEN
         chosen := {schema}.admit(
             chosen, CASE WHEN wants_suspect THEN 1 ELSE most END, open_queues, open_names, wanted_ready, speaks, at,
-            limited, places);
+            limited, places, fair);
     END IF;
     IF cardinality(chosen) = 0 THEN
         RETURN;
     END IF;
     IF limited IS NOT NULL THEN
         PERFORM {schema}.take_places(chosen, limited);
+    END IF;
+    IF fair IS NOT NULL AND NOT wants_suspect THEN
+        PERFORM {schema}.go_on_to_turns(chosen, fair);
     END IF;
     UPDATE {schema}.workers w SET claims = number WHERE w.id = worker.id;
 

@@ -23,7 +23,7 @@ Functions, each in the file that defines it as it is now:
 0018_outages.sql           declare_dead, sweep
 0021_pauses.sql            answer, choose, claimable, forget_pause, heartbeat, pause_of, ready_lines, unpause, unpaused
 0022_labels.sql            index_labelled_end, index_labels, unindex_labels
-0023_full_queues.sql       count_again, enter_queue, note_moved, note_submitted
+0023_full_queues.sql       count_again, note_moved, note_submitted
 0024_schedules.sql         next_tick, put_schedule
 0025_replacing.sql         submit, submit_replacing
 0026_queue_settings.sql    choose_within, count_slots, has_slot, hint_of_place, is_at_work, lock_places, lock_slots,
@@ -38,4 +38,7 @@ Functions, each in the file that defines it as it is now:
                            sweep_permits, take_permits
 0030_registering.sql       pause, register
 0031_retention.sql         delete_tasks, kept_no_longer, prune, prune_kept, prune_queue, set_retention
+0032_fair_queues.sql       add_turns_up, enter_queue, fair_among, first_turn, follow_fair_task, give_turns,
+                           give_turns_in, go_on_to_turns, lacks_turns, last_turn, note_pending, rank_of_turn, set_turns,
+                           turn_of_rank
 """
