@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
 VENV ?= .venv
 # The number of test processes, each with its own PostgreSQL servers: more than a small machine has processors, because
-# tests of workers, leases and terminals mostly wait. Not many more: each process imports and collects all tests.
+# tests of workers, leases and terminals mostly wait. Not many more: tests that wait for each other would wait longer.
 TEST_PROCESSES ?= 6
 
 RUN := $(VENV)/bin/python
