@@ -6,6 +6,8 @@ migrations/           The numbered history of the SQLite schema
 commit.py             Applying Commits: each alone, all in one transaction, none of it where one part is refused
 connection.py         Opening SQLite: the settings of a connection, and the schemas this version knows
 database.py           Database: the connections of one SQLite store, and the ways in which a verb uses them
+empty.py              Empty database: made by the migrations once in a process, and copied for every store in memory
+                      after that
 errors.py             What went wrong in SQLite, in our own words
 flow.py               What is paused, and the settings of queues
 gate.py               The gate between processes: a file lock taken before BEGIN IMMEDIATE
