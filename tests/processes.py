@@ -14,10 +14,9 @@ import multiprocessing
 import os
 import tempfile
 import traceback
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Final
@@ -28,21 +27,22 @@ from _pytest.capture import FDCapture
 TOGETHER: Final = (
     "tests/test_fresh_clone.py",  # one clone
     "tests/store/contract/test_contract.py::TestPostgres16",  # one server
-    "tests/store/postgres/test_access.py",  # one large database
     # These start a dozen processes at a time, and are in each other's way side by side.
     "tests/proof/agent/",
     "tests/proof/effects/",
 )
-"""The tests whose names begin so share a process, and what was made for the first of them."""
+"""The tests whose names begin so share a process, as do those of a file that share a fixture of the file."""
 
 LONG: Final = (
-    "tests/test_fresh_clone.py",
-    "tests/proof/agent/",
-    "tests/proof/effects/",
-    "tests/typing/",
+    "tests/benchmarks/",
     "tests/docs/test_sessions.py",
+    "tests/proof/",
+    "tests/store/postgres/test_limit_races.py",
+    "tests/test_fresh_clone.py",
+    "tests/typing/",
+    "tests/web/test_stopping.py",
 )
-"""What takes long in one piece comes first: at the end, all other processes would wait for it."""
+"""What takes long comes first: at the end, all other processes would wait for it."""
 
 PATIENCE: Final = 30
 """Seconds that the processes get to end when the run is interrupted."""
@@ -62,14 +62,40 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return _Run(session, option.numprocesses).run()
 
 
-def units(names: Sequence[str]) -> list[list[int]]:
-    """Return the indices of the tests, in the order and in the portions in which they are handed out."""
+def units(names: Sequence[str], sharing: Container[str] = ()) -> list[list[int]]:
+    """Return the indices of the tests, in the order and in the portions in which they are handed out.
 
-    def group(index: int) -> str:
-        return next((start for start in TOGETHER if names[index].startswith(start)), names[index])
+    ``sharing`` are those that use a fixture of their file: it is made once. What takes long comes first. The rest is
+    mixed from all folders, so that at any time some tests compute while others wait.
+    """
+    portions: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        own = name.partition("::")[0] if name in sharing else name
+        portions.setdefault(next((start for start in TOGETHER if name.startswith(start)), own), []).append(index)
+    sizes = Counter(map(_folder, portions))
+    before: Counter[str] = Counter()
+    places: dict[str, float] = {}
+    for portion, indices in portions.items():
+        folder = _folder(portion)
+        before[folder] += 1
+        is_long = len(indices) > 1 or portion.startswith(LONG)
+        places[portion] = 0 if is_long else before[folder] / sizes[folder]
+    return [portions[portion] for portion in sorted(portions, key=places.__getitem__)]
 
-    order = sorted(range(len(names)), key=lambda index: not names[index].startswith(LONG))
-    return [list(unit) for _, unit in groupby(order, key=group)]
+
+def _folder(name: str) -> str:
+    return "/".join(name.split("/")[:2])
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether a test uses a fixture that other tests of its file use too."""
+    if not isinstance(item, pytest.Function):
+        return False
+    return any(
+        definition.scope in {"class", "module"}
+        for definitions in item._fixtureinfo.name2fixturedefs.values()
+        for definition in definitions
+    )
 
 
 @dataclass
@@ -91,7 +117,8 @@ class _Run:
     def __init__(self, session: pytest.Session, count: int) -> None:
         self._session = session
         self._config = session.config
-        self._waiting = deque(units([item.nodeid for item in session.items]))
+        names = [item.nodeid for item in session.items]
+        self._waiting = deque(units(names, {item.nodeid for item in session.items if _shares(item)}))
         self._count = min(count, len(self._waiting))
         self._workers: dict[Connection, _Worker] = {}
         self._folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]

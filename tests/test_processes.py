@@ -176,12 +176,19 @@ def test_an_interrupted_run_takes_its_fixtures_down(folder: Path) -> None:
     assert len(list(folder.glob("down-*"))) == 2
 
 
-def test_what_belongs_together_is_one_portion_and_what_takes_long_comes_first() -> None:
+def test_the_order_in_which_tests_are_handed_out() -> None:
     names = [
         "tests/agent/test_a.py::test_1",
         "tests/agent/test_a.py::test_2",
-        "tests/proof/agent/test_b.py::test_1",
+        "tests/agent/test_a.py::test_3",
+        "tests/agent/test_a.py::test_4",
+        "tests/agent/test_b.py::test_1",
+        "tests/agent/test_b.py::test_2",
         "tests/proof/agent/test_c.py::test_1",
-        "tests/typing/test_d.py::test_1",
+        "tests/proof/agent/test_d.py::test_1",
+        "tests/typing/test_e.py::test_1",
+        "tests/web/test_f.py::test_1",
+        "tests/web/test_f.py::test_2",
     ]
-    assert units(names) == [[2, 3], [4], [0], [1]]
+    sharing = {names[4], names[5]}
+    assert units(names, sharing) == [[4, 5], [6, 7], [8], [0], [1], [9], [2], [3], [10]]
