@@ -42,7 +42,7 @@ LONG: Final = (
     "tests/typing/",
     "tests/web/test_stopping.py",
 )
-"""What takes long comes first: at the end, all other processes would wait for it."""
+"""What takes long comes in the first half: at the end, all other processes would wait for it."""
 
 PATIENCE: Final = 30
 """Seconds that the processes get to end when the run is interrupted."""
@@ -65,8 +65,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 def units(names: Sequence[str], sharing: Container[str] = ()) -> list[list[int]]:
     """Return the indices of the tests, in the order and in the portions in which they are handed out.
 
-    ``sharing`` are those that use a fixture of their file: it is made once. What takes long comes first. The rest is
-    mixed from all folders, so that at any time some tests compute while others wait.
+    ``sharing`` are those that use a fixture of their file: it is made once. Portions of several tests come first. The
+    other tests are mixed from all folders, so that at any time some of them compute while others wait.
     """
     portions: dict[str, list[int]] = {}
     for index, name in enumerate(names):
@@ -78,8 +78,8 @@ def units(names: Sequence[str], sharing: Container[str] = ()) -> list[list[int]]
     for portion, indices in portions.items():
         folder = _folder(portion)
         before[folder] += 1
-        is_long = len(indices) > 1 or portion.startswith(LONG)
-        places[portion] = 0 if is_long else before[folder] / sizes[folder]
+        place = before[folder] / sizes[folder]
+        places[portion] = 0 if len(indices) > 1 else place / 2 if portion.startswith(LONG) else place
     return [portions[portion] for portion in sorted(portions, key=places.__getitem__)]
 
 
