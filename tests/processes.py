@@ -16,6 +16,7 @@ import tempfile
 import traceback
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -45,7 +46,7 @@ LONG: Final = (
 """What takes long comes in the first half: at the end, all other processes would wait for it."""
 
 PATIENCE: Final = 30
-"""Seconds that the processes get to end when the run is interrupted."""
+"""Seconds that the processes get to end, after the last test or when the run is interrupted."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -107,8 +108,6 @@ class _Worker:
     """What was handed to it, and has not begun."""
     running: int | None = None
     """What began last."""
-    has_ended: bool = False
-    """Whether it ended because there was nothing left."""
 
 
 class _Run:
@@ -121,7 +120,9 @@ class _Run:
         self._waiting = deque(units(names, {item.nodeid for item in session.items if _shares(item)}))
         self._count = min(count, len(self._waiting))
         self._workers: dict[Connection, _Worker] = {}
-        self._folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        self._leaving: list[ForkProcess] = []
+        """Those that are done; a thread that a test left behind may hold them up."""
+        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all, with a folder for each
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.showfspath = False  # no line for each file: several are under way
@@ -135,7 +136,7 @@ class _Run:
                     assert isinstance(connection, Connection)
                     self._hear(connection)
         finally:
-            self._end()
+            self._leave()
         if self._session.shouldfail:
             raise self._session.Failed(self._session.shouldfail)
         if self._session.shouldstop:
@@ -159,17 +160,17 @@ class _Run:
             return
         match kind:
             case "next":
-                stop = self._session.shouldfail or self._session.shouldstop
-                unit = self._waiting.popleft() if self._waiting and not stop else []
+                unit = self._waiting.popleft() if self._goes_on else []
                 worker.taken.extend(unit)
-                connection.send(unit)
+                self._send(connection, unit)
             case "begin":
                 worker.running = worker.taken.popleft()
             case "report":
                 report = self._config.hook.pytest_report_from_serializable(config=self._config, data=words[0])
                 self._report(report)
             case "end":
-                worker.has_ended = True
+                self._leaving.append(self._workers.pop(connection).process)
+                connection.close()
             case "defect":
                 raise RuntimeError(f"a process of the tests has failed:\n{words[0]}")
 
@@ -177,15 +178,21 @@ class _Run:
         self._config.hook.pytest_runtest_logreport(report=report)
         if self._session.shouldfail or self._session.shouldstop:
             for connection in self._workers:  # before its next test, a process looks for an order
-                connection.send([])
+                self._send(connection, [])
+
+    @property
+    def _goes_on(self) -> bool:
+        return bool(self._waiting) and not (self._session.shouldfail or self._session.shouldstop)
+
+    def _send(self, connection: Connection, unit: list[int]) -> None:
+        with suppress(OSError):  # it has died, which is heard next
+            connection.send(unit)
 
     def _bury(self, connection: Connection, worker: _Worker) -> None:
         """Report a process that died during a test, and replace it."""
-        worker.process.join()
+        _end(worker.process)
         del self._workers[connection]
         connection.close()
-        if worker.has_ended:
-            return
         what = f"its process ended with exit code {worker.process.exitcode}"
         if worker.running is None:
             raise RuntimeError(f"before its first test: {what}")
@@ -193,18 +200,22 @@ class _Run:
         self._report(pytest.TestReport(item.nodeid, item.location, {}, "failed", what, "call"))
         if worker.taken:
             self._waiting.appendleft(list(worker.taken))
-        if self._waiting:
+        if self._goes_on:
             self._start()
 
-    def _end(self) -> None:
+    def _leave(self) -> None:
         """Leave none behind, also when the run is interrupted: each one ends before its next test."""
         for connection in self._workers:
             connection.close()
-        for worker in self._workers.values():
-            worker.process.join(PATIENCE)
-            if worker.process.exitcode is None:
-                worker.process.kill()
-                worker.process.join()
+        for process in [*self._leaving, *(worker.process for worker in self._workers.values())]:
+            _end(process)
+
+
+def _end(process: ForkProcess) -> None:
+    process.join(PATIENCE)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
 
 
 def _work(session: pytest.Session, connection: Connection, inherited: Iterable[Connection]) -> None:
@@ -214,7 +225,7 @@ def _work(session: pytest.Session, connection: Connection, inherited: Iterable[C
     try:
         _part(session.config)
         session.config.pluginmanager.register(_Reporter(session.config, connection))
-        _run(session, connection)
+        _run_tests(session, connection)
         session._setupstate.teardown_exact(None)
         session.config._ensure_unconfigure()
         connection.send(("end",))
@@ -239,7 +250,7 @@ def _part(config: pytest.Config) -> None:
     factory._basetemp.mkdir(mode=0o700)
 
 
-def _run(session: pytest.Session, connection: Connection) -> None:
+def _run_tests(session: pytest.Session, connection: Connection) -> None:
     indices = _take(connection)
     index = next(indices, None)
     while index is not None:
