@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
 VENV ?= .venv
 # The number of test processes, each with its own PostgreSQL servers: more than a small machine has processors, because
-# tests of workers, leases and terminals mostly wait. Not many more: each process imports and collects all tests.
+# tests of workers, leases and terminals mostly wait. Not many more: tests that wait for each other would wait longer.
 TEST_PROCESSES ?= 6
 
 RUN := $(VENV)/bin/python
@@ -65,7 +65,7 @@ docs: $(STAMP) ## Write the generated texts (reference, maps of packages, diagra
 
 bench: $(STAMP) ## Measure stores and engine on this machine (BENCH=--quick for a short run; docs/benchmarks.md)
 	@$(RUN) -m benchmarks.store
-	@$(RUN) -m benchmarks.flow $(if $(findstring --quick,$(BENCH)),--tasks 10000 --rounds 1)
+	@$(RUN) -m benchmarks.flow $(filter --quick,$(BENCH))
 	@$(RUN) -m benchmarks.engine $(BENCH)
 
 soak: $(STAMP) ## Run the randomised tests for longer, from a new seed (HOLDFAST_SEED=n repeats a run)

@@ -130,7 +130,8 @@ GUARDS = (
     Guard(
         "late-result-is-evidence",
         _ENGINE + "effects/once_step.py",
-        "                await late_evidence.returned(self.attempt, armed, result.value, self.returns)\n            raise\n",
+        "                await late_evidence.returned(self.attempt, armed, result.value, self.returns)\n"
+        "            raise\n",
         "                pass\n            raise\n",
         _EFFECTS,
     ),

@@ -17,7 +17,7 @@ import signal
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import hypothesis
 import pytest
@@ -26,11 +26,11 @@ from holdfast.redaction.text import forget_all
 from tests import everyday
 from tests.pgbouncer import PgBouncer, start_pgbouncer
 from tests.postgres_server import MEMORY, PostgresServer, ServerUnavailable, has_room_in_memory, start_postgres
-from tests.scheduling import LONG, Scheduling
+from tests.processes import pytest_addoption, pytest_runtestloop
 from tests.second_run import Record
 from tests.stores import database_url, emptied_database, url
 
-__all__ = ["database_url", "emptied_database", "url"]
+__all__ = ["database_url", "emptied_database", "pytest_addoption", "pytest_runtestloop", "url"]
 
 SOAK = os.environ.get("HOLDFAST_SOAK") == "1"
 FIRST_SEED = int(os.environ.get("HOLDFAST_SEED") or (secrets.randbelow(2**31) if SOAK else 1))
@@ -80,16 +80,6 @@ def no_known_credentials() -> Iterator[None]:
     forget_all()
 
 
-@pytest.hookimpl(optionalhook=True)  # runs without xdist have none
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:  # noqa: ANN401 - a class of xdist's own
-    return Scheduling(config, log)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a class of xdist's own
-    everyday.add_up(node.config, node)
-
-
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
@@ -103,7 +93,8 @@ def pytest_terminal_summary(
 def pytest_collection() -> Generator[None, object, object]:
     """Do not look for garbage among the tests: not while they are collected, and not while they are run.
 
-    A process keeps all of them to its end, over a million objects. The looking took a fifth of the collection.
+    They stay to the end, over a million objects. The looking took a fifth of the collection. What is frozen, forked
+    processes share.
     """
     gc.disable()
     try:
@@ -123,8 +114,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.soak)  # before `-m soak` selects
     yield
     everyday.leave_out(config, items)  # after the conftest.py of folders, which mark tests
-    if hasattr(config, "workerinput"):  # one process alone goes from front to back
-        items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture

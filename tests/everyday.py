@@ -8,8 +8,7 @@ mark names, `pytest.mark.full(instead="tests/cli/demo/test_run.py")`, proves the
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -31,8 +30,6 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if not item.get_closest_marker("full")]
     config.stash[_left_out] = len(left)
-    if hasattr(config, "workeroutput"):
-        config.workeroutput["left_out"] = len(left)  # for the process that sums up: xdist does not say it
     if not config.option.keyword and not config.option.markexpr:
         run = {_kind(item) for item in items}
         files = {item.nodeid.partition("::")[0] for item in items}
@@ -49,15 +46,6 @@ def _kind(item: pytest.Item) -> tuple[str, str]:
 def _instead(item: pytest.Item) -> str | None:
     """Return the file that is run instead of a test, if its mark names one."""
     return next((mark.kwargs["instead"] for mark in item.iter_markers("full") if "instead" in mark.kwargs), None)
-
-
-def add_up(config: pytest.Config, node: Any) -> None:  # noqa: ANN401 - a class of xdist's own
-    """Take over what a process of xdist left out. All of them leave out the same."""
-    left = getattr(node, "workeroutput", {}).get("left_out", 0)
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if left and _left_out not in config.stash and reporter is not None:
-        config.stash[_left_out] = left
-        reporter.stats["deselected"] = [SimpleNamespace()] * left  # pytest counts them in its last line
 
 
 def describe(config: pytest.Config) -> str | None:

@@ -30,9 +30,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypedDict
@@ -55,8 +56,6 @@ PATIENCE = 90.0
 # Below the ports that systems give to programs that ask for any, and for each test process some of its own: between the
 # look at a port and the server on it, no other program takes it.
 _PORTS_OF_A_PROCESS = 100
-_FIRST_PORT = 20_000 + os.getpid() % 120 * _PORTS_OF_A_PROCESS
-_ports = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + _PORTS_OF_A_PROCESS))
 
 _WHEEL_FOLDERS = {16: "pginstall", 18: "pginstall18"}
 
@@ -448,11 +447,17 @@ def private_folder(prefix: str, *, in_memory: bool = False) -> Path:
 
 def free_port() -> int:
     """A port that is still free when the process that gets its number binds it."""
-    for port in itertools.islice(_ports, _PORTS_OF_A_PROCESS):
+    for port in itertools.islice(_ports(os.getpid()), _PORTS_OF_A_PROCESS):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
     raise RuntimeError("no port is free")
+
+
+@cache
+def _ports(process: int) -> Iterator[int]:
+    first = 20_000 + process % 120 * _PORTS_OF_A_PROCESS
+    return itertools.cycle(range(first, first + _PORTS_OF_A_PROCESS))
 
 
 def has_room_in_memory() -> bool:

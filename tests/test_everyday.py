@@ -16,10 +16,9 @@ ROOT = Path(__file__).parent.parent
 
 CONFTEST = """
 from tests import everyday
+from tests.processes import pytest_addoption, pytest_runtestloop
 def pytest_collection_modifyitems(config, items):
     everyday.leave_out(config, items)
-def pytest_testnodedown(node):
-    everyday.add_up(node.config, node)
 def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.write_line(f"lonely: {config.stash.get(everyday.LONELY, [])}")
     terminalreporter.write_line(everyday.describe(config) or "everything")

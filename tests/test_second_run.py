@@ -118,6 +118,7 @@ MAKE = """#!/bin/sh
 CONFTEST = """
 import os
 from pathlib import Path
+from tests.processes import pytest_addoption, pytest_runtestloop
 from tests.second_run import Record
 def pytest_terminal_summary(terminalreporter, exitstatus):
     Record.of(terminalreporter, exitstatus).write(Path(os.environ["HOLDFAST_RECORD"]))
@@ -139,7 +140,7 @@ def test_flaky(count):
 )
 def test_the_whole_of_it(tmp_path: Path, failures: int, code: int) -> None:
     """With the real `.ci/run`, a make that only runs tests, and a proof that fails so often before it passes."""
-    for part in (".ci/run", "tests/second_run.py"):
+    for part in (".ci/run", "tests/processes.py", "tests/second_run.py"):
         target = tmp_path / part
         target.parent.mkdir(exist_ok=True)
         shutil.copy2(ROOT / part, target)

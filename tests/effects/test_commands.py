@@ -343,9 +343,12 @@ def start_in_a_worker_and_kill_that(script: str, markers: Path, begun: Path) -> 
 
 @pytest.fixture
 def goes_on(tmp_path: Path) -> Iterator[str]:
-    """A command that goes on until the file ``enough`` is there, and then prints more."""
+    """A command that goes on until the file ``enough`` is there, and then prints more.
+
+    After the test the whole folder is deleted, perhaps before the command looks: then it ends too.
+    """
     yield (
-        f"touch {tmp_path}/begun; while [ ! -e {tmp_path}/enough ]; do sleep 0.02; done; "
+        f"touch {tmp_path}/begun; while [ -d {tmp_path} ] && [ ! -e {tmp_path}/enough ]; do sleep 0.02; done; "
         f"echo still here && echo finished > {tmp_path}/finished"
     )
     (tmp_path / "enough").touch()

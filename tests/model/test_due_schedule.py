@@ -111,18 +111,25 @@ def test_of_the_ticks_that_came_while_the_last_task_ran_one_is_kept() -> None:
 
 
 def test_jitter_delays_a_tick_and_loses_none() -> None:
-    """Each tick gets its task once, at its own time, in order."""
-    schedule = made(replace(HOURLY, jitter=59 * MINUTE))
-    seen: list[float] = []
-    for _ in range(50):
-        assert schedule.due_at is not None
-        assert START + HOUR <= schedule.tick_at <= schedule.due_at < schedule.tick_at + 59 * MINUTE
-        assert fire(schedule, schedule.due_at - timedelta(microseconds=1)) is None
-        seen += fired(schedule, schedule.due_at)
-        firing = fire(schedule, schedule.due_at)
-        assert firing is not None
-        schedule = firing.schedule
-    assert seen == list(range(1, 51))
+    """Each tick gets its task once, at its own time, in order: also where the jitter is longer than an hour."""
+    hourly = replace(HOURLY, every=None, cron="0 * * * *", overlap=Overlap.ALL)
+    for spec, longest in (
+        (replace(HOURLY, jitter=59 * MINUTE), 59 * MINUTE),
+        (replace(hourly, jitter=59 * MINUTE), 59 * MINUTE),
+        (replace(hourly, jitter=30 * HOUR), HOUR),
+    ):
+        with row(spec):
+            schedule = made(spec)
+            seen: list[float] = []
+            for _ in range(50):
+                assert schedule.due_at is not None
+                assert START + HOUR <= schedule.tick_at <= schedule.due_at < schedule.tick_at + longest
+                assert fire(schedule, schedule.due_at - timedelta(microseconds=1)) is None
+                seen += fired(schedule, schedule.due_at)
+                firing = fire(schedule, schedule.due_at)
+                assert firing is not None
+                schedule = firing.schedule
+            assert seen == list(range(1, 51))
 
 
 def test_a_clock_that_jumps_fires_nothing_twice() -> None:

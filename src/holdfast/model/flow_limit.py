@@ -129,6 +129,9 @@ class PermitRequest:
     """How many tokens the call will probably use. Counted by the keys that limit tokens, at most as their limit."""
     lasts: float
     """Seconds after which the call is over even if its worker died: its timeout and what it may take to settle."""
+    valid_for: float = 0.0
+    """Seconds for which the permit has to be valid, if that is longer than the ``validity`` of its limits: for a worker
+    whose calls to the store take long. It counts for so much longer. Of one call, the longest is for all."""
 
     def __post_init__(self) -> None:
         """Reject a request that no store could keep."""
@@ -139,9 +142,10 @@ class PermitRequest:
         if not self.keys:
             raise InvalidValue("a permit without keys would limit nothing")
         check_integer("tokens", self.tokens, lowest=0, highest=MOST)
-        is_number = isinstance(self.lasts, int | float) and not isinstance(self.lasts, bool)
-        if not is_number or not 0 <= self.lasts <= LONGEST.total_seconds():
-            raise InvalidValue(f"lasts is {self.lasts!r}; give the seconds that the call can take, at most {LONGEST}")
+        for what, seconds in (("lasts", self.lasts), ("valid_for", self.valid_for)):
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if not is_number or not 0 <= seconds <= LONGEST.total_seconds():
+                raise InvalidValue(f"{what} is {seconds!r}; give seconds, at most {LONGEST}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

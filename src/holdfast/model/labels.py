@@ -21,12 +21,17 @@ def check_labels(labels: Mapping[str, str], *, what: str = "labels") -> None:
     if len(labels) > MAX_LABELS:
         raise InvalidValue(f"{len(labels)} labels are too many for one task; at most {MAX_LABELS} fit")
     for name, value in labels.items():
-        check_name("the name of a label", name)
-        if len(name) > MAX_LABEL_NAME:
-            raise InvalidValue(f"the label {name!r} has {len(name)} characters; at most {MAX_LABEL_NAME} fit")
-        if "=" in name:
-            raise InvalidValue(f"the label {name!r} has an equals sign, which separates it from its value: name=value")
+        check_label_name(name)
         check_name(f"the label {name!r}", value)
+
+
+def check_label_name(name: str) -> None:
+    """Refuse what cannot be the name of a label."""
+    check_name("the name of a label", name)
+    if len(name) > MAX_LABEL_NAME:
+        raise InvalidValue(f"the label {name!r} has {len(name)} characters; at most {MAX_LABEL_NAME} fit")
+    if "=" in name:
+        raise InvalidValue(f"the label {name!r} has an equals sign, which separates it from its value: name=value")
 
 
 def merged_labels(inherited: Mapping[str, str], own: Mapping[str, str] | None) -> dict[str, str]:

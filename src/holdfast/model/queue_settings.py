@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from holdfast.model.checks import check_integer, check_queue
 from holdfast.model.errors import InvalidValue
+from holdfast.model.labels import check_label_name
 from holdfast.model.transitions import TERMINAL
 
 
@@ -39,6 +40,8 @@ class QueueSettings:
     """How many have one now: a worker works on them. 0 where ``concurrency`` is None: they are not counted."""
     retention: Mapping[str, timedelta] | None = field(default=None, hash=False)
     """How long tasks are kept after their end, by the state in which they ended; None: until a prune."""
+    fair_by: str | None = None
+    """The label by whose values its tasks take turns; None: they are claimed in the order in which they became due."""
 
     @property
     def is_full(self) -> bool:
@@ -95,6 +98,7 @@ class QueueChange:
     max_pending: int | Keep | None = KEEP
     concurrency: int | Keep | None = KEEP
     retention: Mapping[str, timedelta] | Keep | None = KEEP
+    fair_by: str | Keep | None = KEEP
 
     def check(self) -> None:
         """Reject settings that could not mean anything."""
@@ -104,11 +108,18 @@ class QueueChange:
             check_integer("concurrency", self.concurrency, lowest=1)
         if self.retention is not KEEP:
             _checked_retention(self.retention)
+        if self.fair_by is not None and self.fair_by is not KEEP:
+            check_label_name(self.fair_by)
 
     def given(self) -> dict[str, object]:
         """Return the settings that are given, by name."""
         retention = self.retention if self.retention is KEEP else _checked_retention(self.retention)
-        named = {"max_pending": self.max_pending, "concurrency": self.concurrency, "retention": retention}
+        named = {
+            "max_pending": self.max_pending,
+            "concurrency": self.concurrency,
+            "retention": retention,
+            "fair_by": self.fair_by,
+        }
         return {name: value for name, value in named.items() if value is not KEEP}
 
     def asked(self) -> dict[str, Any]:

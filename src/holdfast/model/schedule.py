@@ -34,10 +34,10 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What happens to ticks that passed while no worker was there."""
+    """What happens to ticks that have passed when a worker looks."""
 
     NONE = "none"
-    """They are dropped."""
+    """They are dropped, except the newest if it was due within the last minute: workers were only busy."""
     LAST = "last"
     """The newest of them submits its task, the others are dropped."""
     ALL = "all"

@@ -92,7 +92,18 @@ def due_time(spec: ScheduleSpec, name: str, tick: datetime) -> datetime:
     if not spec.jitter:
         return tick
     digest = hashlib.sha256(f"{name}\n{tick.astimezone(UTC).isoformat()}".encode()).digest()
-    return tick + spec.jitter * (int.from_bytes(digest[:4]) / _FRACTIONS)
+    return tick + _longest_jitter(spec, tick) * (int.from_bytes(digest[:4]) / _FRACTIONS)
+
+
+def _longest_jitter(spec: ScheduleSpec, tick: datetime) -> timedelta:
+    """Return the jitter of the spec, or the time to the next tick if that is shorter: ticks become due in order.
+
+    Only the next tick of a schedule is stored. One that was due behind later ones would be dropped with them.
+    """
+    try:
+        return min(spec.jitter, next_tick(spec, tick, tick) - tick)
+    except NoTick:
+        return spec.jitter
 
 
 @lru_cache(maxsize=256)

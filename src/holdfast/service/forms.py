@@ -200,6 +200,7 @@ def queue_settings_form(settings: QueueSettings) -> Form:
         "working": settings.working,
         "retention": settings.retention
         and {state: kept_for.total_seconds() for state, kept_for in settings.retention.items()},
+        "fair_by": settings.fair_by,
     }
 
 

@@ -26,7 +26,7 @@ from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
 from holdfast.model.flow_limit import Limit, LimitUse
-from holdfast.model.pause import Pause, kind_of
+from holdfast.model.pause import Pause, kind_of, nothing_to_pause
 from holdfast.model.queries import Noun, Page, Pruned, QueueCounts, TaskFilter
 from holdfast.model.queue_settings import QueueChange, QueueSettings
 from holdfast.model.records import ArtifactLink, Checkpoint, Event, MemoryFact
@@ -447,7 +447,12 @@ class Service:
 
     async def subject(self, given: str) -> str:
         """Return what is to be paused: ``queue:<name>``, ``task:<name>``, or the id of the one task that it means."""
-        return given if kind_of(given) is not None else await self.task_id(given)
+        if kind_of(given) is not None:
+            return given
+        try:
+            return await self.task_id(given)
+        except NotFound:
+            raise nothing_to_pause(given) from None
 
     async def pause(self, given: str, *, by: str, reason: str | None = None) -> Pause:
         """Let nothing new begin: of a queue, of the tasks of a name, with a limit, or of one task."""

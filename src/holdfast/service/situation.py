@@ -17,7 +17,7 @@ from holdfast.model.step import Step, StepState
 from holdfast.model.task import HANDOVER, MANUAL, Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import ALONE_AFTER, Worker, WorkerState
-from holdfast.service.limits import about_use
+from holdfast.service.limits import about_use, keys_waited_for
 from holdfast.service.next_events import Upcoming, about_try, is_retried, last_error, next_look, next_try, why_in_doubt
 
 SLEEP = "sleep"
@@ -201,7 +201,7 @@ def _worked_on(seen: SituationEvidence) -> Situation:
             next=() if _any_worker(seen) else (Advice("worker", "", "no other worker is alive: start one"),),
         )
     who = name_of(worker) if worker is not None else task.owner
-    if task.resting:
+    if task.resting or keys_waited_for(task, seen.steps):
         return replace(_waiting(seen), now=f"waiting{inside}, without a slot, on {who}{stopping}")
     why, then = _under_way(seen)
     return Situation(now=f"{doing}{inside}, on {who}{stopping}", why=why, then=then, next=_about_doubts(seen))

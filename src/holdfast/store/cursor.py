@@ -13,7 +13,7 @@ from typing import Any, Final
 from holdfast.model.checks import check_moment, check_name
 from holdfast.model.errors import InvalidValue
 from holdfast.model.queries import Page
-from holdfast.model.task import Task, rank
+from holdfast.model.task import Task
 
 _MALFORMED: Final = (binascii.Error, ValueError, TypeError, OverflowError, RecursionError)
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
@@ -71,14 +71,15 @@ def from_queue_cursor(cursor: str | None) -> QueuePlace:
     raise _refused(cursor)
 
 
-def queue_page_of(found: Sequence[tuple[Task, bool]], limit: int, as_of: datetime) -> Page[Task]:
-    """Make a page of the tasks, each with whether it is delayed, of which one more than fits was asked for."""
-    items = tuple(task for task, _ in found[:limit])
+def queue_page_of(found: Sequence[tuple[Task, bool, datetime]], limit: int, as_of: datetime) -> Page[Task]:
+    """Make a page of tasks, each with whether it is delayed and its place; one more than fits was asked for.
+
+    The place is when it is due for a delayed one, and otherwise its stored rank: in a fair queue that is its turn.
+    """
+    items = tuple(task for task, _, _ in found[:limit])
     if len(found) <= limit:
         return Page(items=items, next=None)
-    last, delayed = found[limit - 1]
-    assert last.available_at is not None  # noqa: S101 - every stored task has it
-    at = last.available_at if delayed else rank(last.available_at, last.priority)
+    last, delayed, at = found[limit - 1]
     return Page(items=items, next=_encode(as_of.isoformat(), delayed, at.isoformat(), last.id))
 
 

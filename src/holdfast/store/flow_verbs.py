@@ -55,6 +55,7 @@ class FlowVerbs:
         max_pending: int | Keep | None = KEEP,
         concurrency: int | Keep | None = KEEP,
         retention: Mapping[str, timedelta] | Keep | None = KEEP,
+        fair_by: str | Keep | None = KEEP,
     ) -> Pending[QueueSettings]:
         """Change the settings of a queue that are not KEEP; return all of them. The same again changes nothing.
 
@@ -70,8 +71,15 @@ class FlowVerbs:
 
         ``retention`` says how long tasks are kept after their end, by ``"completed"``, ``"failed"`` and
         ``"cancelled"``; a state that it does not name, and None: until a prune. ``sweep`` deletes what is older.
+
+        ``fair_by`` is the label by whose values the tasks of the queue take turns; tasks without the label are one
+        tenant of their own. None: they are claimed by rank. A tenant's tasks of one priority that never began, and
+        those that did, are a lane each. A lane's next task gets the turn after the last one of its lane, and the first
+        one of a lane the turn that the claims have reached. Claims take the tasks of the queue by turn, and merge
+        them with those of other queues in the order in which they became due. Tasks that are in the queue get turns,
+        or their ranks back, when this changes.
         """
-        change = QueueChange(max_pending=max_pending, concurrency=concurrency, retention=retention)
+        change = QueueChange(max_pending=max_pending, concurrency=concurrency, retention=retention, fair_by=fair_by)
         check_change(name, change)
         return self._backend.set_queue(name, change)
 
@@ -102,7 +110,7 @@ class FlowVerbs:
         A request gets all of its keys or none. With its first answer it has a place in the line of each key, and it is
         granted once every key has room for it and for those before it. Requests of workers that are not live are not
         granted. What was granted is answered as granted again. A permit must be used within the ``validity`` of its
-        limits, counted from before this call.
+        limits, counted from before this call, or within the ``valid_for`` of the requests if that is longer.
 
         Raises NotFound, or InvalidValue, for a key of no limit; then no request is noted.
         """

@@ -18,8 +18,8 @@ from holdfast.store.place import Nowhere, StorePlace
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import queries
 from holdfast.store.sqlite.connection import connect
+from holdfast.store.sqlite.empty import copy_empty
 from holdfast.store.sqlite.gate import OpenGate
-from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.store import SqliteBackend
 from holdfast.store.sqlite.writer import SqliteWriter, plain_commit
@@ -56,7 +56,7 @@ class MemoryBackend(SqliteBackend):
 
     def fill(self, connection: apsw.Connection) -> None:
         """Make the tables, and load what an earlier process left: nothing, for memory."""
-        migrate(connection, self.path)
+        copy_empty(connection, self.path)
 
     def find_place(self) -> StorePlace:
         """Return what has to stay where it is."""

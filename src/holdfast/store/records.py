@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from inspect import signature
 from typing import Any, TypeAlias
 
@@ -88,7 +89,14 @@ def keys_of(stored: Any) -> tuple[str, ...]:
     """Return the keys of a task's limits: an array where the database has arrays, JSON where it has none."""
     if stored is None:
         return ()
-    return tuple(parse(stored) if isinstance(stored, bytes) else stored)
+    return _parsed_keys(stored) if isinstance(stored, bytes) else tuple(stored)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_keys(stored: bytes) -> tuple[str, ...]:
+    """Parse keys once for a claim, for its record and for the end of its task."""
+    keys: Any = parse(stored)
+    return tuple(keys)
 
 
 class Records:
@@ -125,6 +133,7 @@ class Records:
         concurrency: int | None,
         working: int | None,
         retention: str | None,
+        fair_by: str | None,
     ) -> QueueSettings:
         """Make QueueSettings, of a row of ``queues``."""
         return QueueSettings(
@@ -134,6 +143,7 @@ class Records:
             concurrency=concurrency,
             working=working or 0 if concurrency is not None else 0,
             retention=None if retention is None else read_retention(json.loads(retention)),
+            fair_by=fair_by,
         )
 
     def limit(

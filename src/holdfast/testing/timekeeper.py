@@ -93,6 +93,8 @@ class Timekeeper:
         while True:
             beats, asked = self._pulse.beats, self._clock.asked
             await asyncio.sleep(QUIET)
+            if beats != self._pulse.beats:
+                continue
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             if beats != self._pulse.beats or self._pulse.is_asking:

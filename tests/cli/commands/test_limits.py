@@ -96,6 +96,15 @@ async def test_it_is_seen_for_which_limit_a_step_waits(url: str) -> None:
         assert "1 resting (limit openai 1)" in " ".join(holdfast("workers", url=url).out.split())
         [worker] = json.loads(holdfast("workers", "--json", url=url).out)["workers"]
         assert worker["waits_for"] == {"openai": 1}
+        # One that keeps its own places while it waits.
+        await hold.limit("tenant", concurrency=1)
+        handles.append(await hold.submit(ask, limits=["tenant"]))
+
+        async def waits() -> bool:
+            shown = json.loads(holdfast("show", handles[-1].id, "--json", url=url).out)
+            return "without a slot" in shown["now"] and shown["why"] == "it waits for limit openai: 1 of 1 taken"
+
+        await until(waits)
         gate.set()
         for handle in handles:
             await handle.result(timeout=60)

@@ -38,7 +38,9 @@ async def test_a_task_is_paused_by_a_few_characters_of_its_id(url: str) -> None:
     assert json.loads(holdfast("pause", task_id[-8:], "--json", url=url).out)["subject"] == task_id
     assert f"holdfast unpause {task_id[-8:]}" in holdfast("show", task_id, url=url).out
     assert holdfast("unpause", task_id[-8:], url=url).code == 0
-    assert holdfast("pause", "nowhere", url=url).code == 3
+    for unknown in ("nowhere", "queues:default"):
+        answer = holdfast("pause", unknown, url=url)
+        assert (answer.code, "pause queue:<name> or task:<name>" in answer.said) == (3, True)
     assert holdfast("pause", "queue:", url=url).code == 2
     ended = await bring(url, "greet", "you", to=TaskState.COMPLETED)
     assert holdfast("pause", ended, url=url).code == 4

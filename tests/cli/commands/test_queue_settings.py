@@ -19,6 +19,7 @@ def test_a_queue_gets_a_limit_and_loses_it(url: str) -> None:
         "pending": 0,
         "concurrency": None,
         "working": 0,
+        "fair_by": None,
         "retention": None,
     }
     assert "deploys: 0 of at most 0 pending" in holdfast("queues", url=url).said
@@ -53,3 +54,14 @@ def test_a_queue_says_how_long_it_keeps_ended_tasks(url: str) -> None:
     for text in ("completed", "completed=", "completed=30", "done=1d", "failed=1d,failed=2d", "completed=-1d", ""):
         assert holdfast("queue", "deploys", "--retention", text, url=url).code == 2, text
     assert "of any number\n" in holdfast("queue", "deploys", "--retention", "none", url=url).said
+
+
+def test_the_tasks_of_a_queue_take_turns(url: str) -> None:
+    assert holdfast("migrate", url=url).code == 0
+    answer = holdfast("queue", "deploys", "--fair-by", "tenant", url=url)
+    assert answer.said == "holdfast: queue deploys: 0 pending, of any number; tasks take turns by tenant\n"
+    assert json.loads(holdfast("queue", "deploys", "--json", url=url).out)["fair_by"] == "tenant"
+    assert "deploys: tasks take turns by tenant" in holdfast("queues", url=url).said
+    for text in ("", "a=b"):
+        assert holdfast("queue", "deploys", "--fair-by", text, url=url).code == 2, text
+    assert "of any number\n" in holdfast("queue", "deploys", "--fair-by", "none", url=url).said

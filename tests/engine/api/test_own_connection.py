@@ -249,6 +249,35 @@ async def test_stricter_isolation_levels_are_refused(hold: Holdfast, url: str) -
     assert await tasks(hold) == []
 
 
+async def test_settings_of_a_connection_that_would_not_fit(hold: Holdfast, url: str) -> None:
+    """It may have another encoding, or fetch all results in pieces; nothing of it is changed."""
+    for number, encoding in enumerate(("LATIN1", "SQL_ASCII")):
+        with row(encoding):
+            async with of_psycopg(url, client_encoding=encoding) as own:
+                await hold.submit("ship", number, key=f"€{number}", labels={"€": "ü"}, connection=own.connection)
+                assert own.connection.pgconn.parameter_status(b"client_encoding") == encoding.encode()
+                await own.commit()
+    async with of_sqlalchemy(url, execution_options={"stream_results": True, "yield_per": 1}) as own:
+        await hold.submit("ship", 2, key="€2", connection=own.connection)
+        await own.commit()
+    assert await tasks(hold) == [([number], f"€{number}") for number in range(3)]
+
+
+async def test_a_transaction_that_cannot_be_written_in_is_refused(hold: Holdfast, url: str) -> None:
+    """It can only read, or its statements are sent together, so that a refusal would spoil those of the caller."""
+    async with of_psycopg(url) as own:
+        await own.execute("SET TRANSACTION READ ONLY")
+        with pytest.raises(InvalidValue, match="begin its transaction READ WRITE"):
+            await hold.submit("ship", 1, connection=own.connection)
+        await own.rollback()
+        async with own.connection.pipeline():
+            await own.execute("INSERT INTO orders VALUES (1)")
+            with pytest.raises(InvalidValue, match="pipeline mode"):
+                await hold.submit("ship", 1, connection=own.connection)
+        await own.commit()
+    assert (await tasks(hold), orders(url)) == ([], [1])
+
+
 async def test_what_is_no_such_connection_is_refused(hold: Holdfast, url: str) -> None:
     elsewhere = create_engine("sqlite://")
     with of_blocking_psycopg(url) as blocking, elsewhere.connect() as sqlite:
@@ -504,6 +533,10 @@ def test_what_a_blocking_caller_cannot_use(url: str) -> None:
             (object(), "an object; give"),
         ):
             with row(words), pytest.raises(InvalidValue, match=words):
+                h.submit("ship", 1, connection=given)
+        with of_blocking_psycopg(url) as blocking, blocking.connection.pipeline():
+            given = blocking.connection
+            with row("pipeline"), pytest.raises(InvalidValue, match="pipeline mode"):
                 h.submit("ship", 1, connection=given)
         with pytest.raises(InvalidValue, match="no option conection="):
             h.submit("ship", 1, connection=own, conection=own)  # type: ignore[call-overload]

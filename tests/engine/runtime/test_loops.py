@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import cache, partial
 from pathlib import Path
@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Context, Holdfast, TaskDefinition
+from holdfast import Context, Handle, Holdfast, TaskDefinition
 from holdfast.mcp import server
 from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.watches import ResourceWatcher
+from holdfast.model.flow_limit import PermitReturn
 from holdfast.model.task import NewTask, Task
 from holdfast.service.service import Service
 from holdfast.store.background import Loop
@@ -89,11 +90,6 @@ def test_every_loop_in_the_background_is_a_loop_that_survives() -> None:
     assert found == ENDS_BY_ITSELF.keys(), "make it a Loop of store/background.py, or say here why it survives"
 
 
-WHILE_NEEDED = {"holdfast-permits", "holdfast-permits-back"}
-"""Loops that run only while a step waits for a permit or gives one back. test_permits.py, beside this file, has their
-errors."""
-
-
 @cache
 def loops_in_the_source() -> set[str]:
     names = set()
@@ -102,7 +98,7 @@ def loops_in_the_source() -> set[str]:
             if isinstance(node, ast.Call) and name_of(node) == "Loop":
                 assert isinstance(node.args[0], ast.Constant), f"{name}: give the Loop its name right there"
                 names.add(str(node.args[0].value))
-    return names - WHILE_NEEDED
+    return names
 
 
 def loops_that_run() -> list[tuple[str, asyncio.Task[object]]]:
@@ -148,10 +144,10 @@ async def test_no_error_ends_a_loop(
 
     async with AsyncExitStack() as stack:
         tasks: list[asyncio.Task[Task]] = []
-        results = []
+        results, handles = [], list[Handle[str]]()
         for url in (f"sqlite:///{tmp_path}/hold.db", postgres18.create_store()):
             hold = Holdfast(url)
-            work = hold.task(do_nothing)
+            work, limited = hold.task(do_nothing), hold.task(use_limit)
             results.append(partial(result_of, hold, work))
             await stack.enter_async_context(hold)
             await stack.enter_async_context(hold.worker(lease=60))
@@ -159,6 +155,10 @@ async def test_no_error_ends_a_loop(
             await stack.enter_async_context(ResourceWatcher(access, sweeps=True).running())
             [outside] = await hold.store.submit([NewTask(name="outside", user_input={})])
             tasks.append(asyncio.create_task(hold.store.execute_step(outside.task_id, hold_it)))
+            await hold.limit("api", concurrency=1)
+            return_later(hold, over)
+            # One step waits for the permit that another one gives back.
+            handles += [await hold.submit(limited), await hold.submit(limited)]
         await until(lambda: {name for name, _ in loops_that_run()} == loops_in_the_source())
         for _ in range(3):
             for name in sorted(loops_in_the_source()):
@@ -169,12 +169,29 @@ async def test_no_error_ends_a_loop(
             assert await result() == "done"
         over.set()
         await asyncio.gather(*tasks)
+        for handle in handles:
+            assert await handle.result(timeout=60) == "done"
     assert "has failed" not in caplog.text  # the error that ends a task in the background
 
 
 async def do_nothing(ctx: Context) -> str:
     del ctx
     return "done"
+
+
+async def use_limit(ctx: Context) -> str:
+    return await ctx.step("ask", lambda: "done", limits=["api"])
+
+
+def return_later(hold: Holdfast, over: asyncio.Event) -> None:
+    """Let the store take permits back only when it is over."""
+    return_permits = hold.store.return_permits
+
+    async def wait_and_return(returned: Sequence[PermitReturn]) -> None:
+        await over.wait()
+        await return_permits(returned)
+
+    vars(hold.store)["return_permits"] = wait_and_return
 
 
 async def result_of(hold: Holdfast, work: TaskDefinition[[], str]) -> str:

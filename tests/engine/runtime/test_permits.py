@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Holdfast, ManualClock, StoreUnavailable
+from holdfast import Context, Holdfast, ManualClock, StoreUnavailable
 from holdfast.engine.runtime.permit_request import StepRequest
-from holdfast.engine.runtime.permits import GIVE_WAY_AFTER, PATIENCE, Permits
+from holdfast.engine.runtime.permits import GIVE_WAY_AFTER, PATIENCE, RETURN_AGAIN_AFTER, Permits
 from holdfast.engine.worker.slots import Slots
 from holdfast.model.flow_limit import PermitAnswer, PermitRequest, PermitReturn
 from tests.engine.support import until
@@ -180,12 +180,49 @@ async def test_a_lost_answer_is_asked_for_again_and_counts_from_the_first_questi
     assert scene.asked == [["a"], ["a"]]
 
 
+async def test_with_a_slow_store_permits_are_valid_for_longer(still: Holdfast, clock: ManualClock) -> None:
+    """Otherwise each of them would be void when it comes, and its call would count all the same."""
+    calls: list[float] = []
+    take_permits = still.store.take_permits
+
+    async def take_slowly(requests: Sequence[PermitRequest]) -> list[PermitAnswer]:
+        answers = await take_permits(requests)
+        clock.advance(0.2)
+        return answers
+
+    vars(still.store)["take_permits"] = take_slowly
+    await still.limit("api", rate=10, per=timedelta(seconds=1))
+
+    @still.task
+    async def limited(ctx: Context) -> None:
+        for _ in range(3):
+            await ctx.step("ask", lambda: calls.append(clock.boot()), limits=["api"])
+
+    handle = await still.submit(limited)
+    async with still.worker(lease=3600.0):
+        await passes(clock, 2.0)
+        await handle.result(timeout=30.0)
+    assert len(calls) == 3
+
+
 async def test_a_request_that_is_withdrawn_while_the_store_is_asked_gives_its_permit_back(scene: Scene) -> None:
     scene.answers = [GRANTED]
     request = scene.ask("a")
     await until(lambda: scene.asked)
     scene.permits.withdraw(request)
     await until(lambda: scene.returned == [request.id])
+
+
+async def test_a_question_without_an_answer_is_given_back_twice(scene: Scene, clock: ManualClock) -> None:
+    """The first time, it may still have waited in the store for a lock: then the permit would be kept for ever."""
+    scene.answers = [StoreUnavailable("away")]
+    request = scene.ask("a")
+    await until(lambda: scene.asked)
+    await until(lambda: not request.is_asking)
+    scene.permits.withdraw(request)
+    await until(lambda: scene.returned == [request.id])
+    clock.advance(RETURN_AGAIN_AFTER)
+    await until(lambda: scene.returned == [request.id] * 2)
 
 
 async def test_a_hint_during_the_question_is_not_lost(scene: Scene, clock: ManualClock) -> None:

@@ -5,6 +5,7 @@ import gc
 import threading
 import time
 from collections.abc import Coroutine
+from inspect import CORO_CLOSED, getcoroutinestate
 
 from holdfast.engine.runtime.threads import DaemonThreads
 
@@ -30,8 +31,8 @@ def test_a_coroutine_that_arrives_when_the_loop_turns_no_more_is_closed() -> Non
     go.set()
     while not threads._idle:
         time.sleep(0.001)  # the thread has handed its result to the loop
-    assert made[0].cr_frame is not None
+    assert getcoroutinestate(made[0]) != CORO_CLOSED
     loop.close()
     gc.collect()
-    assert made[0].cr_frame is None
+    assert getcoroutinestate(made[0]) == CORO_CLOSED
     threads.close()

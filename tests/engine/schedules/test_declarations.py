@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidValue, ManualClock
+from holdfast import Conflict, Holdfast, InvalidValue, ManualClock
 from holdfast.engine.schedules.declarations import as_detail, declare
 from holdfast.model.schedule import Schedule
 from holdfast.model.worker import NewWorker, Worker, WorkerState
@@ -179,13 +179,21 @@ async def test_a_pause_outlives_deploys(hold: Holdfast, clock: ManualClock) -> N
 async def test_a_schedule_made_by_hand_keeps_its_name(
     hold: Holdfast, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The declaration does not count, and the worker says so."""
+    """The declaration does not count, and the worker says so. Once the other is deleted, the newest one counts."""
     await hold.schedule("job", define(hold), every=HOUR)
     with caplog.at_level(logging.WARNING, "holdfast"):
-        await start(hold, "w", version(every=2 * HOUR))
-    assert "delete one of them" in caplog.text
+        for number in (3, 2):
+            await start(hold, f"w{number}", version(every=number * HOUR))
+            clock.advance(1)
+    assert "holdfast schedules delete job" in caplog.text
     assert ((await only(hold)).every, (await only(hold)).declared) == (HOUR, False)
-    del clock
+    assert await hold.unschedule("job")
+    assert ((await only(hold)).every, (await only(hold)).declared) == (2 * HOUR, True)
+    clock.advance(2 * HOUR)
+    await fire(hold)
+    assert len(await submitted(hold)) == 1
+    with pytest.raises(Conflict):
+        await hold.unschedule("job")
 
 
 async def test_a_declaration_of_a_newer_version_is_left_to_its_workers(hold: Holdfast, clock: ManualClock) -> None:

@@ -249,8 +249,15 @@ async def test_a_limit_that_was_never_set_is_refused_before_anything_is_called(h
             await ctx.step("ask", ask, key, limits=[key], effect=effect)
         return str(refused.value)
 
+    @hold.task
+    async def parent(ctx: Context, key: str) -> str:
+        with pytest.raises((NotFound, ValueError)) as refused:
+            await ctx.submit(limited, key, "once", limits=[key])
+        return str(refused.value)
+
     async with hold.worker():
         for key, words in (("nope", "hold.limit('nope'"), ("tenant", "name one: 'tenant:<key>'")):
+            assert words in await ended(await hold.submit(parent, key))
             for effect in ("idempotent", "once"):
                 handle = await hold.submit(limited, key, effect)
                 assert words in await ended(handle)

@@ -73,6 +73,15 @@ async def set_queue(hold: Holdfast, name: str, most: int) -> tuple[int | None, i
     return settings.max_pending, settings.pending
 
 
+async def limit_at_work(hold: Holdfast, name: str, most: int) -> tuple[int | None, int]:
+    settings = await hold.queue(name, concurrency=most)
+    return settings.concurrency, settings.working
+
+
+async def keep(hold: Holdfast, name: str, time: timedelta) -> object:
+    return (await hold.queue(name, retention={"completed": time})).retention
+
+
 async def submit(hold: Holdfast, key: str, number: int = 2, **options: Any) -> list[tuple[str | None, Any]]:
     """Submit to a queue of this name under this key; return key and arguments of all tasks in the queue."""
     try:
@@ -183,6 +192,22 @@ VERBS = (
         first=(1, 2),
         again=(1, 2),
         tables=("queues",),
+    ),
+    Verb(
+        name="limit the tasks at work",
+        prepare=lambda hold: submit_and_claim(hold, "limited"),
+        send=lambda hold: limit_at_work(hold, "limited", 2),
+        first=(2, 1),
+        again=(2, 1),
+        tables=("tasks", "queue_slots"),
+    ),
+    Verb(
+        name="set how long a queue keeps its tasks",
+        prepare=lambda hold: set_queue(hold, "kept", 5),
+        send=lambda hold: keep(hold, "kept", HOUR),
+        first={"completed": HOUR},
+        again={"completed": HOUR},
+        tables=("retentions",),
     ),
     Verb(
         name="submit with a delay and labels",

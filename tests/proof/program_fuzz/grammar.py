@@ -91,7 +91,8 @@ class Case:
     pause_after: int | None = None
     """After so many records a person pauses the task, and lets it go on when it has left its worker, or later."""
     concurrency: int | None = None
-    """How many tasks of the program may be at work, over all lives together; a person changes it now and then."""
+    """How many tasks of the program may be at work, over all lives together; a person changes it now and then.
+    Then they take turns as well, most of the time."""
     limited_tasks: int = 0
     """How many of its tasks may be at work at once, over all workers; 0: any number."""
     limited_steps: int = 0

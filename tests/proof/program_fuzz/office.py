@@ -75,9 +75,10 @@ class Office:
         self._outside = OutsideAgents(self.case, self.records, self.hold, seconds=self.outside_lease, fork=self._fork)
 
     async def begin(self, labels: Mapping[str, str]) -> None:
-        """Submit the program. Where few of its tasks may be at work, that is so from the beginning."""
+        """Submit the program. Where few of its tasks may be at work, that is so from the beginning,
+        and they take turns."""
         if self.case.concurrency is not None:
-            await self.hold.queue(DEFAULT_QUEUE, concurrency=self.case.concurrency)
+            await self.hold.queue(DEFAULT_QUEUE, concurrency=self.case.concurrency, fair_by="tenant")
         self.root = (await self.hold.submit("main", labels=labels)).id
 
     async def attend(self) -> bool:
@@ -103,7 +104,8 @@ class Office:
                 await persist(lambda: self.hold.cancel(self.root))
         if case.concurrency is not None and self._rounds % CHANGES_LIMIT_EVERY == 0:
             limit = self._dice.choice([case.concurrency, case.concurrency + 1, case.concurrency + 1, None])
-            await persist(lambda: self.hold.queue(DEFAULT_QUEUE, concurrency=limit))
+            label = None if limit == case.concurrency else "tenant"
+            await persist(lambda: self.hold.queue(DEFAULT_QUEUE, concurrency=limit, fair_by=label))
         if case.pause_after is not None and size >= case.pause_after:
             await self._pause_for_a_while()
         if case.fork_after is not None and not self.forked and size >= case.fork_after:

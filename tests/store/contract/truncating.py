@@ -8,6 +8,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.store.postgres import PostgresStore
+from tests import warm_connections
 from tests.postgres_server import PostgresServer
 
 SCHEMA = "holdfast"
@@ -21,6 +22,7 @@ class EmptiedDatabase:
     def __init__(self, server: PostgresServer) -> None:
         self.url = server.create_database()
         asyncio.run(self._create_schema())
+        warm_connections.keep_warm(self.url)
         self._connection = psycopg.connect(self.url, autocommit=True)
         names = [name for (name,) in self._connection.execute(_TABLES, (SCHEMA,))]
         # One statement without TRUNCATE's new files: the tables of a test hold a handful of rows.
@@ -37,4 +39,5 @@ class EmptiedDatabase:
         return self.url
 
     def close(self) -> None:
+        warm_connections.close(self.url)
         self._connection.close()

@@ -2,7 +2,8 @@
 
 Of a million tasks, four in ten have ended, two are ready, one is delayed, one is paused and two wait. They are in ten
 queues with settings. Each has a label of its tenant; a few have one more. Beside them are as many pauses, schedules and
-queues. `pauses`, `queue_settings` and `schedules` are not here: they return all rows that there are.
+queues, all of these with every setting; of one queue it is the turn to look what it keeps no longer. `pauses`,
+`queue_settings` and `schedules` are not here: they return all rows that there are.
 """
 
 # ruff: noqa: ANN401 - the options are fields of the records that are made
@@ -160,7 +161,8 @@ class Big:
         claim = Claim(worker_id=self.worker, number=1, limit=5, queues=queues, names=("job", "x"))
 
         async def change(store: StateStore) -> None:
-            assert (await store.set_queue("queue 4", max_pending=7)).max_pending == 7
+            changed = await store.set_queue("queue 4", max_pending=7, concurrency=7, retention={"failed": HOUR})
+            assert (changed.max_pending, changed.concurrency, changed.retention) == (7, 7, {"failed": HOUR})
 
         async def queued(store: StateStore) -> None:
             assert len((await store.queued(limit=PAGE)).items) == PAGE

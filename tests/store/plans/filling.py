@@ -36,9 +36,11 @@ SQLITE = """
     SELECT format('s%07d', n), x'7b7d', 0, 0, iif(n % 2, NULL, :now - 86400000000 + 10000 * n), n % 4 = 0,
            n < 10, iif(n < 10, 'declarer', NULL), format('t%07d', n), 0, 1
     FROM temp.numbers;
-    INSERT INTO queues (name, max_pending, pending) SELECT 'other ' || n, 10, 0 FROM temp.numbers;
-    INSERT INTO queues (name, max_pending, pending)
-    SELECT 'queue ' || n, iif('queue ' || n = :full, 1, 10 * :rows), :rows / :queues * 4 / 10 FROM temp.numbers
+    INSERT INTO queues (name, max_pending, pending, concurrency, retention, prunes_at)
+    SELECT 'other ' || n, 10, 0, 10, '{"completed":0}', :now + 30000000 FROM temp.numbers;
+    INSERT INTO queues (name, max_pending, pending, concurrency, retention, prunes_at)
+    SELECT 'queue ' || n, iif('queue ' || n = :full, 1, 10 * :rows), :rows / :queues * 4 / 10, :rows,
+           iif(n = 8, '{"completed":1000000000000000}', NULL), iif(n = 8, :now - 1000000, NULL) FROM temp.numbers
     WHERE n < :queues;
     DROP TABLE temp.numbers;
 """
@@ -91,6 +93,13 @@ POSTGRES = """
     SELECT 'queue ' || n, CASE WHEN 'queue ' || n = '{full}' THEN 1 ELSE 10 * {rows} END, {rows} / {queues} * 4 / 10
     FROM generate_series(0, {queues} - 1) AS n;
     INSERT INTO queue_changes (queue, change) SELECT 'other ' || n, 1 FROM generate_series(1, {rows}) AS n;
+    INSERT INTO queue_slots (queue, concurrency, taken) SELECT q.name, {rows}, 0 FROM queues q;
+    INSERT INTO slot_changes (queue, change) SELECT 'other ' || n, 0 FROM generate_series(1, {rows}) AS n;
+    INSERT INTO retentions (queue, kept_for, prunes_at)
+    SELECT 'other ' || n, '{{"completed": 0}}', '{now}'::timestamptz + interval '30 seconds'
+    FROM generate_series(1, {rows}) AS n;
+    INSERT INTO retentions
+    VALUES ('queue 8', '{{"completed": 1000000000000000}}', '{now}'::timestamptz - interval '1 second');
     INSERT INTO workers (id, label, lease, state, details, started_at, seen_at, expires_at)
     VALUES ('declarer', '', 80000, 'live', '{{}}', '{now}', '{now}', '{now}'::timestamptz + interval '{lease}');
 """

@@ -22,9 +22,9 @@ _SUMS = """
 WRONG = {
     "taken": f"SELECT * FROM ({_TAKEN}) AS s (key, taken, truth) WHERE taken <> truth",
     "sums": f"SELECT * FROM ({_SUMS}) AS s (key, calls, a, tokens, b) WHERE calls <> a OR tokens <> b",
-    "keys without a row": """
+    "keys without a row": f"""
         SELECT DISTINCT k.key FROM holdfast.tasks t, unnest(t.limits) AS k (key)
-        WHERE t.owner IS NOT NULL AND NOT EXISTS (SELECT FROM holdfast.limit_keys l WHERE l.key = k.key)""",
+        WHERE {AT_WORK} AND NOT EXISTS (SELECT FROM holdfast.limit_keys l WHERE l.key = k.key)""",
     "held although at work": f"SELECT t.id FROM holdfast.tasks t WHERE t.held & 2 = 2 AND {AT_WORK}",
     "neither held nor claimable": """
         SELECT t.id FROM holdfast.tasks t

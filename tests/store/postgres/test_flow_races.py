@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -62,12 +62,100 @@ async def test_a_claim_that_waits_for_a_pause_obeys_it(url: str, store: Postgres
 
 
 @pytest.mark.parametrize("broken", [False, True])
+async def test_a_pause_that_is_there_is_not_ended_amid_another_pause(
+    url: str, store: PostgresStore, *, broken: bool
+) -> None:
+    """The second caller is answered with a pause that holds: who ends it has to wait."""
+    if broken:
+        break_rule(url, "pause", "DO UPDATE SET reason = p.reason", "DO NOTHING")
+    await store.pause("queue:default", by="ann")
+    await store.register(NewWorker(id="w"))
+    async with paused(url) as registering:
+        await registering.register(NewWorker(id="x"))
+        pausing = begin(store.pause("queue:default", by="bob"))
+        assert await is_blocked(url, pausing)
+        ending = begin(store.unpause("queue:default"))
+        await wait_for_waiters(url, 1 if broken else 2)
+        if broken:
+            assert await ending
+        await registering.finish()
+    if broken:
+        with pytest.raises(ValueError, match="not enough values"):
+            await pausing
+    else:
+        assert (await pausing).by == "ann"
+        assert await ending
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_who_waits_to_set_a_queue_lets_others_pass(url: str, store: PostgresStore, *, broken: bool) -> None:
+    """A transaction of a user's own may stay open for long. Only the caller who has to count its tasks waits for it."""
+    if broken:
+        break_rule(url, "stop_writing_tasks", "SET lock_timeout TO '300ms'")
+    async with paused(url) as submitting:
+        await submitting.submit([NewTask(name="job", id="a")])
+        setting = begin(store.set_queue("other", max_pending=1))
+        assert await is_blocked(url, setting)
+        beside = begin(store.submit([NewTask(name="job", id="b")]))
+        if broken:
+            await wait_for_waiters(url, 2)
+        else:
+            await beside
+            assert not setting.done()
+        await submitting.finish()
+    await beside
+    assert (await setting).max_pending == 1
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_submissions_wait_for_each_other_only_where_the_queue_has_a_limit(
+    url: str, store: PostgresStore, *, broken: bool
+) -> None:
+    """Its other settings say nothing about them. They are counted all the same, also by a limit that comes."""
+    if broken:
+        break_rule(url, "enter_queue", "q.name = wanted AND q.max_pending IS NOT NULL", "q.name = wanted")
+    await store.set_queue("default", concurrency=5, retention={"completed": timedelta(days=1)})
+    async with paused(url) as submitting:
+        await submitting.submit([NewTask(name="job", id="a")])
+        second = begin(store.submit([NewTask(name="job", id="b"), NewTask(name="job", id="c")]))
+        assert await is_blocked(url, second) is broken
+        setting = begin(store.set_queue("default", max_pending=3))
+        assert await is_blocked(url, setting)
+        await submitting.finish()
+    await second
+    assert ((await setting).max_pending, (await store.queue_settings())[0].pending) == (3, 3)
+    with pytest.raises(QueueFull):
+        await store.submit([NewTask(name="job", id="d")])
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_tick_waits_for_no_submission_to_its_queue(url: str, store: PostgresStore, *, broken: bool) -> None:
+    """It is not refused in any case. A worker that waited here would claim nothing meanwhile."""
+    if broken:
+        break_rule(url, "enter_queue", "IF is_refusable AND EXISTS", "IF EXISTS")
+        break_rule(url, "enter_queue", "> settings.max_pending THEN", "> settings.max_pending AND is_refusable THEN")
+    await store.set_queue("default", max_pending=1)
+    at = datetime.now(UTC)
+    made = StoredSchedule(name="s", spec={}, anchored_at=at, tick_at=at, due_at=at)
+    await store.put_schedule(made, seen=0)
+    async with paused(url) as submitting:
+        await submitting.submit([NewTask(name="job", id="a")])
+        tick = begin(store.put_schedule(made, seen=1, tasks=[NewTask(name="job", id="b", schedule="s")]))
+        assert await is_blocked(url, tick) is broken
+        await submitting.finish()
+    await tick
+    assert (await store.queue_settings())[0].pending == 2
+    with pytest.raises(QueueFull):
+        await store.submit([NewTask(name="job", id="c")])
+
+
+@pytest.mark.parametrize("broken", [False, True])
 async def test_the_first_setting_of_a_queue_counts_what_is_on_its_way(
     url: str, store: PostgresStore, *, broken: bool
 ) -> None:
     """A submission that had not seen the setting is among the tasks that are counted."""
     if broken:
-        break_rule(url, "set_queue", 'LOCK TABLE "holdfast".tasks IN SHARE ROW EXCLUSIVE MODE;')
+        break_rule(url, "set_queue", 'PERFORM "holdfast".stop_writing_tasks();', "NULL;")
     async with paused(url) as submitting:
         await submitting.submit([NewTask(name="job", id="a")])
         setting = begin(store.set_queue("default", max_pending=1))
@@ -124,7 +212,7 @@ async def test_the_first_limit_counts_a_lease_that_is_on_its_way(
 ) -> None:
     """A claim that had not seen the limit is among the tasks that are counted."""
     if broken:
-        break_rule(url, "set_queue", 'LOCK TABLE "holdfast".tasks IN SHARE ROW EXCLUSIVE MODE;')
+        break_rule(url, "set_queue", 'PERFORM "holdfast".stop_writing_tasks();', "NULL;")
     await store.set_queue("default", max_pending=10)
     await store.submit([NewTask(name="job", id="a"), NewTask(name="job", id="b")])
     await store.register(NewWorker(id="w"))
@@ -233,7 +321,7 @@ async def test_a_submission_that_waits_for_a_new_limit_obeys_it(
 ) -> None:
     """It reads the limit under the lock of the row."""
     if broken:
-        break_rule(url, "enter_queue", "WHERE q.name = wanted FOR NO KEY UPDATE", "WHERE q.name = wanted")
+        break_rule(url, "enter_queue", "WHERE q.name = wanted FOR NO KEY UPDATE;", "WHERE q.name = wanted;")
     await store.set_queue("default", max_pending=5)
     async with paused(url) as setting:
         await setting.set_queue("default", max_pending=0)

@@ -17,22 +17,26 @@ TASKS, OPEN_ONES = 60_000, 100
 """Two tenants in turn. Only the oldest tasks are open, so that they are the last ones of a listing."""
 PAGE = 50
 
-FILL = f"""
+INPUTS = "INSERT INTO holdfast.inputs SELECT id, updated_at, '1', '', '' FROM holdfast.tasks"
+ACME = {"tenant": "acme"}
+
+
+def fill(tasks: int) -> str:
+    """Return the statement that makes so many."""
+    return f"""
     INSERT INTO holdfast.tasks (id, name, agent_id, state, updated_at, finished_at, queue, priority, available_at,
                                 ready, rank, labels)
     SELECT 't' || lpad(n::text, 7, '0'), 'job', 'x', CASE WHEN n < {OPEN_ONES} THEN 'pending' ELSE 'completed' END,
            a.at, CASE WHEN n < {OPEN_ONES} THEN NULL ELSE a.at END, 'q', 0, a.at, 0, a.at,
            CASE n % 2 WHEN 1 THEN '{{"tenant": "acme"}}'::jsonb ELSE '{{"tenant": "globex", "kind": "rare"}}'::jsonb END
-    FROM generate_series(0, {TASKS - 1}) AS n, LATERAL (SELECT now() + n * interval '1 second') AS a (at)
+    FROM generate_series(0, {tasks - 1}) AS n, LATERAL (SELECT now() + n * interval '1 second') AS a (at)
 """
-INPUTS = "INSERT INTO holdfast.inputs SELECT id, updated_at, '1', '', '' FROM holdfast.tasks"
-ACME = {"tenant": "acme"}
 
 
 @pytest.fixture
 def filled(url: str, store: PostgresStore) -> str:
     assert store.capabilities.durable
-    execute(url, FILL, INPUTS, "VACUUM ANALYZE")
+    execute(url, fill(TASKS), INPUTS, "VACUUM ANALYZE")
     return url
 
 
@@ -68,9 +72,9 @@ async def test_a_page_reads_its_own_tasks_alone(filled: str, store: PostgresStor
         assert max(float(rows) * int(loops) for rows, loops in counted) <= PAGE + 1, plan
 
 
-async def test_labels_go_with_their_tasks(filled: str, store: PostgresStore) -> None:
+async def test_labels_go_with_their_tasks(url: str, store: PostgresStore) -> None:
     """Whatever deletes tasks."""
     assert store.capabilities.durable
-    execute(filled, "DELETE FROM holdfast.tasks WHERE id > 't0000099'")
-    [(left,)] = execute(filled, "SELECT count(*) FROM holdfast.task_labels")
+    execute(url, fill(2 * OPEN_ONES), INPUTS, "DELETE FROM holdfast.tasks WHERE id > 't0000099'")
+    [(left,)] = execute(url, "SELECT count(*) FROM holdfast.task_labels")
     assert left == 150

@@ -12,6 +12,7 @@ from holdfast.model.task import Task
 from holdfast.store.cursor import QueuePlace, from_queue_cursor
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.sql import QUERIES
+from holdfast.testing.contract._support import row
 from tests.store.postgres.support import execute
 
 READY, DELAYED = 80_000, 20_000
@@ -68,12 +69,13 @@ def expected(queue: str | None, numbers: range) -> list[str]:
     return [f"t{n:06}" for n in numbers if queue in {None, f"queue {n % LINES // LINES_OF_ONE_QUEUE}"}]
 
 
-@pytest.mark.parametrize("queue", [None, "queue 3"])
-async def test_a_page_of_a_long_queue_is_read_by_index(filled: str, store: PostgresStore, queue: str | None) -> None:
+async def test_a_page_of_a_long_queue_is_read_by_index(filled: str, store: PostgresStore) -> None:
     for begun_at, left in ((0, "all"), (READY, "delayed")):
-        first = await store.queued(queue=queue, limit=PAGE)
-        second = await store.queued(queue=queue, limit=PAGE, after=first.next)
-        assert ids(first) + ids(second) == expected(queue, range(begun_at, READY + DELAYED))[: 2 * PAGE], left
-        for begin in (QueuePlace(), from_queue_cursor(first.next)):
-            check_plans(filled, queue, begin)
+        for queue in (None, "queue 3"):
+            with row(str(queue), left):
+                first = await store.queued(queue=queue, limit=PAGE)
+                second = await store.queued(queue=queue, limit=PAGE, after=first.next)
+                assert ids(first) + ids(second) == expected(queue, range(begun_at, READY + DELAYED))[: 2 * PAGE]
+                for begin in (QueuePlace(), from_queue_cursor(first.next)):
+                    check_plans(filled, queue, begin)
         execute(filled, "DELETE FROM holdfast.tasks WHERE ready = 1", "VACUUM ANALYZE")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import apsw
 import pytest
 
 from holdfast import ManualClock, NewTask, StoreUnavailable, WorkerDead
+from holdfast.model.flow_limit import Limit, PermitRequest, PermitReturn
 from holdfast.model.worker import Claim, NewWorker
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteBackend
 from tests.ready_schema import new_file
+from tests.store.limit_counters import check_counters
 
 
 @pytest.fixture
@@ -80,3 +84,44 @@ async def test_a_reboot_without_a_boot_id_is_seen_by_the_clock_going_back(
     clock.reboot()
     monkeypatch.setattr(ManualClock, "boot_id", boot_id)
     assert (await store.sweep()).recovered == ("held",)
+
+
+async def test_a_clock_that_is_set_back_closes_no_limit(store: SqliteStore, clock: ManualClock) -> None:
+    """Calls count on for their time, and not until the clock shows again what it showed when they began."""
+    await store.set_limit(Limit(name="calls", rate=1, tokens=10, per=timedelta(seconds=10)))
+    await store.set_limit(Limit(name="place", concurrency=1))
+    await store.set_limit(Limit(name="tasks", rate=1, per=timedelta(seconds=10)))
+
+    async def take(permit_id: str, key: str, worker_id: str = "w") -> bool:
+        request = PermitRequest(
+            id=permit_id, task_id="held", worker_id=worker_id, keys=[key], lasts=5.0, tokens=2 if key == "calls" else 0
+        )
+        [answer] = await store.take_permits([request])
+        return answer.granted
+
+    async def claimed(number: int) -> list[str]:
+        claim = Claim(worker_id="w", number=number, limit=10, names=("limited",))
+        return [one.task.id for one in await store.claim(claim)]
+
+    await store.register(NewWorker(id="dead", lease=30))
+    await store.submit([NewTask(id=name, name="limited", limits=("tasks",)) for name in ("first", "second")])
+    assert await take("a", "calls")
+    assert await take("b", "place", "dead")
+    assert await claimed(2) == ["first"]
+    await store.retire("dead")
+    clock.jump_wall(-3600)
+    await store.sweep()
+    assert not await take("next", "calls")
+    assert await take("a", "calls")  # its answer was lost
+    await store.return_permits([PermitReturn(id="a", tokens=5)])
+    assert [(use.calls, use.tokens) for use in await store.limit_uses("calls")] == [(1, 5)]
+    clock.advance(12)
+    await store.sweep()
+    await store.heartbeat("w")
+    assert await take("next", "calls")
+    assert await take("after", "place")
+    assert await claimed(3) == ["second"]
+    backend = store._backend
+    assert isinstance(backend, SqliteBackend)
+    assert backend.reader is not None
+    check_counters(backend.reader.connection)

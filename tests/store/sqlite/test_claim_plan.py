@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.model.task import SCOPED_KEYS
 from holdfast.model.worker import Claim, NewWorker
-from holdfast.store.sqlite import lease
+from holdfast.store.sqlite import lease, turns
 from holdfast.store.sqlite.connection import connect
 from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.sql import QUERIES
@@ -93,7 +93,7 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
     counts = []
     connection.execute("BEGIN")
     limit = "INSERT INTO queues (name, pending, concurrency, working) VALUES (?, 0, 1, ?)"
-    for number, names in enumerate((2, NAMES, 2_000, 2, 2, 2, 2), 1):
+    for number, names in enumerate((2, NAMES, 2_000, 2, 2, 2, 2, 2, 2), 1):
         if number == 4:
             connection.execute("INSERT INTO pauses (subject, at, by) VALUES ('queue:elsewhere', 0, 'ann')")
         if number == 5:
@@ -103,6 +103,12 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
             connection.execute(limit, ("queue 1", 1))
         if number == 7:
             connection.execute(limit, ("queue 2", 0))
+        if number == 8:
+            connection.execute("UPDATE queues SET concurrency = NULL")
+            connection.execute("UPDATE queues SET fair_by = 'tenant' WHERE name = 'queue 2'")
+            turns.give_turns(WriteTransaction(connection, now=NOW + 10, boot=0, boot_id="boot"))
+        if number == 9:
+            connection.execute("UPDATE tasks SET held = 4 WHERE id = 't000020'")
         tx = WriteTransaction(connection, now=NOW + 10, boot=0, boot_id="boot")
         worker = NewWorker(id=f"worker {number}")
         lease.register(tx, worker)
@@ -116,9 +122,40 @@ def test_a_claim_is_as_many_statements_for_many_lines_as_for_two(connection: aps
         seen.clear()
         connection.exec_trace = trace
         tx = WriteTransaction(connection, now=NOW + 10, boot=0, boot_id="boot")
-        assert len(lease.claim(tx, asked)) == 5
+        assert len(lease.claim_within(tx, asked)) == 5
         connection.exec_trace = None
         counts.append(len(seen))
     connection.execute("ROLLBACK")
-    # One more where a queue is paused, or limits its tasks at work; two for each limited queue that has a place.
-    assert [count - counts[0] for count in counts] == [0, 0, 0, 1, 1, 1, 3], counts
+    # One more where a queue is paused, or limits its tasks at work; two for each limited queue that has a place. One
+    # where a queue is fair, and three to see what is next in it; and some where tasks have to get their turns first.
+    assert [count - counts[0] for count in counts[:8]] == [0, 0, 0, 1, 1, 1, 3, 4], counts
+    assert counts[8] - counts[7] <= 12, counts
+
+
+def test_a_claim_of_a_fair_queue_reads_as_little_as_of_another(connection: apsw.Connection) -> None:
+    """However long the queue is, and however many tenants it has. So does a pass that gives one task its turn."""
+    counts = []
+    for label in (None, "tenant"):
+        connection.execute("BEGIN")
+        connection.execute("INSERT INTO queues (name, pending, fair_by) VALUES ('queue 1', 0, ?)", (label,))
+        tx = WriteTransaction(connection, now=NOW + 10, boot=0, boot_id="boot")
+        connection.execute("UPDATE tasks SET queue = 'queue 1', name = 'job', labels = ?", (b'{"tenant":"big"}',))
+        if label is not None:
+            turns.begin_again(tx, "queue 1", is_fair=True)
+            turns.give_turns(tx)
+            connection.execute("UPDATE tasks SET held = 4, lane = NULL WHERE id = 't000123'")
+        lease.register(tx, NewWorker(id="worker"))
+        asked = Claim(worker_id="worker", number=1, limit=5, queues=["queue 1"], names=["job"])
+        done = 0
+
+        def count() -> bool:
+            nonlocal done
+            done += 1
+            return False
+
+        connection.set_progress_handler(count, 1)
+        assert len(lease.claim_within(tx, asked)) == 5
+        connection.set_progress_handler(None)
+        counts.append(done)
+        connection.execute("ROLLBACK")
+    assert counts[1] < counts[0] + 3_000, counts

@@ -47,17 +47,18 @@ async def test_a_cancelled_close_closes_everything_and_is_cancelled(tmp_path: Pa
     assert reader_threads() == []
 
 
-async def test_a_probe_that_died_does_not_spoil_the_close(tmp_path: Path) -> None:
+async def test_a_probe_that_fails_does_not_spoil_the_close(tmp_path: Path) -> None:
     store = await SqliteStore(tmp_path / "agents.db").open()
     assert store._backend.probe is not None
+    failed = asyncio.Event()
 
     def broken() -> int:
+        failed.set()
         raise RuntimeError("a defect")
 
     async with store.listen():
         store._backend.probe._version = broken
-        assert store._backend.probe._task is not None
-        await asyncio.wait([store._backend.probe._task], timeout=PATIENCE)
+        await asyncio.wait_for(failed.wait(), PATIENCE)
     await store.close()
     assert open_files(tmp_path) == set()
 

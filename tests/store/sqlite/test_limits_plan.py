@@ -51,14 +51,17 @@ def transaction(connection: apsw.Connection) -> WriteTransaction:
     return WriteTransaction(connection, now=NOW, boot=0, boot_id="boot")
 
 
-def submit(connection: apsw.Connection, first: int, count: int, *keys: str) -> None:
+def submit(connection: apsw.Connection, first: int, count: int, *keys: str, in_line: bool = False) -> None:
+    """Submit tasks; with ``in_line`` into the line of their key, as if it had no room for them then."""
     tasks = [NewTask(id=f"t{n:06}", name="job", limits=keys) for n in range(first, first + count)]
     submission.submit_all(transaction(connection), tasks)
+    if in_line:
+        connection.executemany("UPDATE tasks SET held = 2 WHERE id = ?", [(task.id,) for task in tasks])
 
 
 def claim(connection: apsw.Connection, number: int, limit: int = 10) -> list[str]:
     asked = Claim(worker_id="worker", number=number, limit=limit, names=("job",))
-    return [claimed.task.id for claimed in lease.claim(transaction(connection), asked)]
+    return [claimed.task.id for claimed in lease.claim_within(transaction(connection), asked)]
 
 
 def let_out(connection: apsw.Connection) -> list[str]:
@@ -122,7 +125,7 @@ async def test_what_is_not_at_work_is_in_no_index_that_a_claim_reads() -> None:
 def test_a_look_at_many_keys_is_bounded(connection: apsw.Connection) -> None:
     """The next claims do the rest; each of them finds what the ones before have let out."""
     for tenant in range(TENANTS):
-        submit(connection, tenant * 3, 3, f"tenant:{tenant:03}")
+        submit(connection, tenant * 3, 3, f"tenant:{tenant:03}", in_line=True)
     with instructions(connection) as count:
         assert len(claim(connection, 1)) == 10
         assert count() < 500_000
@@ -150,14 +153,35 @@ def test_a_look_at_tasks_that_wait_for_another_key_is_bounded(connection: apsw.C
     assert connection.execute("SELECT count(*) FROM tasks WHERE waits_for = 'openai' AND held = 2").get == LONG
 
 
+def test_a_task_enters_no_line_while_its_key_has_room(connection: apsw.Connection) -> None:
+    """Few of them; none where others stand in the line, or once the key is full or closed."""
+
+    def claimable() -> int:
+        return int(connection.execute("SELECT count(*) FROM tasks WHERE held = 0 AND owner IS NULL").get)
+
+    submit(connection, 0, 2, "tenant:a")
+    submit(connection, 2, lines.MOST_EAGER, "tenant:a")
+    assert claimable() == lines.MOST_EAGER
+    submit(connection, 100, 1, "tenant:b", in_line=True)
+    submit(connection, 101, 1, "tenant:b")
+    submit(connection, 102, 1, "tenant:c", "openai")
+    limits.close_limit(transaction(connection), ["tenant:c"], moment(NOW + 1))
+    submit(connection, 103, 1, "tenant:c")
+    assert claimable() == lines.MOST_EAGER
+    assert claim(connection, 1, limit=lines.MOST_EAGER) == ["t000000", "t000001", "t000100", "t000101"]
+    submit(connection, 200, 1, "tenant:a")
+    assert claimable() == 0
+
+
 def test_no_more_is_let_out_than_there_is_room_for(connection: apsw.Connection) -> None:
     """What was let out before is counted; what is late is passed over, for no claim gets it."""
     for first, (n, expected) in enumerate(((1, 1), (3, 1), (1, 0))):
-        submit(connection, 10 * first, n, "tenant:a")
+        submit(connection, 10 * first, n, "tenant:a", in_line=True)
         assert len(let_out(connection)) == expected
     late = NewTask(id="t", name="job", limits=("openai",), deadline=moment(NOW - 1), priority=9)
     submission.submit_all(transaction(connection), [late])
-    submit(connection, 100, 5, "openai")
+    connection.execute("UPDATE tasks SET held = 2 WHERE id = 't'")
+    submit(connection, 100, 5, "openai", in_line=True)
     assert let_out(connection) == ["t000100", "t000101", "t000102"]
 
 
@@ -190,7 +214,8 @@ PLANS = {
     ),
     "permits_before": (3, ["SEARCH p USING INDEX permits_in_line (key=? AND place<?)"]),
     "delete_uses_over": (2, ["SEARCH limit_uses USING PRIMARY KEY (key=? AND until<?)"]),
-    "key_states": (1, ["SEARCH k USING PRIMARY KEY (key=?)", "SEARCH l USING PRIMARY KEY (name=?)"]),
+    "lines_of_the_future": (1, ["SEARCH k USING COVERING INDEX limit_keys_to_look_at (look_at>?)"]),
+    "key_states": (2, ["SEARCH k USING PRIMARY KEY (key=?)", "SEARCH l USING PRIMARY KEY (name=?)"]),
     "next_place": (0, ["SEARCH permits USING COVERING INDEX permits_by_place"]),
 }
 

@@ -57,7 +57,7 @@ def test_a_page_of_a_long_queue_is_read_by_index(
     numbers = [
         n for n in range(first, first + LINES * PAGE) if queue in {None, f"queue {n % LINES // LINES_OF_ONE_QUEUE}"}
     ]
-    assert [RECORDS.task(*task).id for _, *task in rows] == [f"t{number:06}" for number in numbers[: PAGE + 1]]
+    assert [RECORDS.task(*task).id for _, _, *task in rows] == [f"t{number:06}" for number in numbers[: PAGE + 1]]
     assert instructions < 50_000
 
 

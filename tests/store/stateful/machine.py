@@ -18,7 +18,7 @@ from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Commit, Expect, Held, Verdict
 from holdfast.model.effect import EffectState, Evidence
 from holdfast.model.errors import HoldfastError
-from holdfast.model.flow_limit import Limit, LimitUse, PermitAnswer, PermitReturn
+from holdfast.model.flow_limit import Limit, LimitUse, PermitReturn
 from holdfast.model.memory import Subject
 from holdfast.model.operations import Operation
 from holdfast.model.queries import Loaded, Noun, Page
@@ -218,6 +218,11 @@ class StoreMachine(RuleBasedStateMachine):
     def limit_queue(self, pending: int | Keep | None, working: int | Keep | None) -> None:
         """Let a queue refuse submissions from a number of pending tasks on, and let no more than so many be at work."""
         self.both(lambda store: store.set_queue(make.QUEUES[0], max_pending=pending, concurrency=working))
+
+    @rule(queue=st.sampled_from(make.QUEUES), label=st.sampled_from([None, "tenant", "tenant", "tenant", "kind"]))
+    def take_turns(self, queue: str, label: str | None) -> None:
+        """Let the tasks of a queue take turns by a label, or not."""
+        self.both(lambda store: store.set_queue(queue, fair_by=label))
 
     # Limits
 
@@ -478,7 +483,7 @@ async def _everything(store: SimpleInterface) -> dict[str, Any]:
     return await snapshot(store, accounts=(make.SHARED_ACCOUNT,), channels=make.CHANNELS, artifacts=make.ARTIFACTS)
 
 
-def _comparable(answer: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - whatever the verb answers; one case a kind
+def _comparable(answer: Any) -> Any:  # noqa: ANN401, PLR0911 - whatever the verb answers; one case a kind
     """Leave out what may differ: words for people, and the identity of exceptions."""
     match answer:
         case Task():
@@ -492,9 +497,6 @@ def _comparable(answer: Any) -> Any:  # noqa: ANN401, C901, PLR0911 - whatever t
             return answer
         case Page():
             return replace(answer, items=tuple(_comparable(item) for item in answer.items))
-        case PermitAnswer():
-            # Of several keys without room, one store may name another than the other; and with it, the time.
-            return answer.granted
         case [LimitUse(), *_]:
             # A key that nothing uses may be noted by one store, and not by another.
             known = (use for use in answer if use != LimitUse(key=use.key, limit=use.limit))

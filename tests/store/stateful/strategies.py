@@ -120,6 +120,8 @@ _TASK_VARIANTS: list[dict[str, Any]] = [
     {"key": "k1", "user_input": 4, "debounce_max": timedelta(seconds=10)},
     {"key": "k2", "queue": "slow", "debounce_max": timedelta(seconds=30), "agent_id": "writer"},
     {"labels": {"tenant": "acme", "kind": "nightly"}, "parent_id": "t3"},
+    {"labels": {"tenant": "acme"}, "name": "report", "priority": 1},
+    {"labels": {"tenant": "globex"}},
     {"limits": ("openai",)},
     {"limits": ("openai",), "queue": "slow", "priority": 1},
     {"limits": ("tenant:a",), "name": "report"},
@@ -181,6 +183,7 @@ def permit_requests(draw: DrawFn, worker_id: str, task_id: str) -> PermitRequest
         keys=draw(st.lists(st.sampled_from(LIMIT_KEYS), min_size=1, max_size=3)),
         tokens=draw(st.sampled_from([0, 1, 6, 100])),
         lasts=draw(st.sampled_from([0.0, 2.5, 60.0])),
+        valid_for=draw(st.sampled_from([0.0, 0.0, 3.0])),
     )
 
 

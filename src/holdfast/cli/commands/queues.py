@@ -97,6 +97,14 @@ async def queue(
             show_default=False,
         ),
     ] = None,
+    fair_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL|none",
+            help="The label by whose values its tasks take turns, such as tenant.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -105,6 +113,7 @@ async def queue(
         max_pending=_limit("--max-pending", max_pending),
         concurrency=_limit("--concurrency", concurrency),
         retention=_retention(retention),
+        fair_by=KEEP if fair_by is None else None if fair_by == "none" else fair_by,
     )
     async with opened(database_url) as service:
         settings = await service.set_queue(name, change)
@@ -116,7 +125,7 @@ async def queue(
 
 
 def limits_of(queue: QueueSettings) -> list[str]:
-    """Return in words what the queue limits, and how much of it is used; and how long it keeps its tasks."""
+    """Return in words what the queue limits, and how much of it is used; how long it keeps tasks, and their order."""
     limits = []
     if queue.max_pending is not None:
         limits.append(f"{queue.pending:,} of at most {queue.max_pending:,} pending")
@@ -124,6 +133,8 @@ def limits_of(queue: QueueSettings) -> list[str]:
         limits.append(f"{queue.working:,} of at most {queue.concurrency:,} at work")
     kept = (queue.retention or {}).items()
     limits += [f"{state} tasks are kept for {span(kept_for.total_seconds())}" for state, kept_for in kept]
+    if queue.fair_by is not None:
+        limits.append(f"tasks take turns by {show_text(queue.fair_by)}")
     return limits
 
 

@@ -156,6 +156,7 @@ class Managing(ABC):
         max_pending: int | Keep | None = KEEP,
         concurrency: int | Keep | None = KEEP,
         retention: Mapping[str, timedelta] | Keep | None = KEEP,
+        fair_by: str | Keep | None = KEEP,
     ) -> QueueSettings:
         """Change settings of a queue, for every process and worker; return them. What is left out stays as it is.
 
@@ -171,8 +172,12 @@ class Managing(ABC):
         ``retention`` says how long tasks are kept after their end, such as ``{"completed": timedelta(days=30)}``; the
         other states are ``"failed"`` and ``"cancelled"``. What it does not name is kept until ``holdfast prune``; None:
         all. Workers delete what is older, in small batches. The setting of its root counts for a whole tree of tasks.
+
+        ``fair_by`` is a label, such as ``"tenant"``: the tasks of the queue take turns by its values, so that a tenant
+        with 100,000 tasks does not hold the others up. Tasks without the label are one tenant of their own. Priority
+        orders the tasks of a tenant. None: the tasks are claimed in the order in which they became due.
         """
-        change = QueueChange(max_pending=max_pending, concurrency=concurrency, retention=retention)
+        change = QueueChange(max_pending=max_pending, concurrency=concurrency, retention=retention, fair_by=fair_by)
         return await flow.set_queue(self.services.store, name, change)
 
     async def queues(self) -> list[QueueSettings]:

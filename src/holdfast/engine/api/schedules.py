@@ -52,8 +52,9 @@ class Scheduling(ABC):
         ``jitter`` delays each task by up to so much, always the same for the same tick.
 
         ``overlap`` says what happens at a tick if the last task has not ended: "skip" drops the tick, "queue" keeps one
-        until then, "all" submits anyway. ``catch_up`` says what happens to ticks that passed without workers: "none"
-        drops them, "last" makes up for the newest, "all" (with overlap="all") for the newest 100.
+        until then, "all" submits anyway. ``catch_up`` says what happens to ticks that passed before a worker looked:
+        "last" makes up for the newest, "none" only if that is at most a minute old, "all" (with overlap="all") for
+        the newest 100.
 
         A schedule of the same name is replaced; the same again changes nothing. ``deadline`` counts from each
         submission. Arguments and other options are those of ``submit``. Raises Conflict if living workers declare a

@@ -13,12 +13,14 @@ from holdfast.model.step import Step, StepState
 _KEY = f"{RESERVED}{LIMIT}"
 
 
-def begin_waiting(held: HeldTask, limits: Collection[str]) -> Step:
-    """Return the line for a task whose branches wait for permits of these keys of limits."""
+def begin_waiting(held: HeldTask, limits: Collection[str]) -> list[Step]:
+    """Return the line for a task whose branches wait for permits of these keys of limits; empty if it is written."""
     before = held.journal.get(_KEY)
     now = held.services.time.now()
     output = encode(sorted(limits))
-    return journal_line(held, _KEY, LIMIT, before, state=StepState.PENDING, output=output, started_at=now)
+    if before is not None and before.state is StepState.PENDING and before.output == output:
+        return []
+    return [journal_line(held, _KEY, LIMIT, before, state=StepState.PENDING, output=output, started_at=now)]
 
 
 def end_waiting(held: HeldTask) -> list[Step]:

@@ -121,6 +121,15 @@ class Residence:
             await self.take_place(self.branches.note_work)
             await attempt.check()
 
+    async def has_place(self) -> bool:
+        """Record that the task works, if it can have its places now; return whether it does, and has them."""
+        if self.branches is not None and self.branches.is_noted:
+            try:
+                await self.branches.note_work()
+            except NoPlace:
+                return False
+        return True
+
     async def take_place(self, note_work: Callable[[], Awaitable[object]]) -> None:
         """Record with ``note_work`` that the task works. Where its queue, or a limit of it, has no place, wait for one.
 

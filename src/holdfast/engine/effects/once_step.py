@@ -376,7 +376,7 @@ class OnceStep:
             raise NotDispatched  # the try around it is over: the next try makes the call
         if not attempt.lease.holds:
             raise NotDispatched
-        if self.call.permit is not None and self.call.permit.is_void:
+        if self.call.permit is not None and not attempt.services.permits.note_use(self.call.permit):
             raise NotDispatched
         if attempt.is_late:
             raise NotDispatched

@@ -28,17 +28,28 @@ _log = make_logger(__name__)
 class Permit:
     """The right of a step to use its keys. It is given back when the step's call has ended."""
 
-    __slots__ = ("_clock", "_is_over", "_return", "_users", "_valid_until", "id", "owner", "tokens")
+    __slots__ = ("_clock", "_is_over", "_return", "_users", "_valid_until", "asked_at", "id", "owner", "tokens")
 
     def __init__(
-        self, permit_id: str, owner: object, *, valid_until: float, clock: Clock, give_back: Callable[[Permit], None]
+        self,
+        permit_id: str,
+        owner: object,
+        *,
+        asked_at: float,
+        valid_for: float,
+        clock: Clock,
+        give_back: Callable[[Permit], None],
     ) -> None:
-        """``owner`` is the attempt that has it. ``give_back`` is called once, when the permit is needed no more."""
+        """``owner`` is the attempt that has it. ``give_back`` is called once, when the permit is needed no more.
+
+        ``valid_for`` counts from ``asked_at`` on the boot clock, before the store was asked for it.
+        """
         self.id = permit_id
         self.owner = owner
         self.tokens: int | None = None
         """How many tokens its call has used; None: not known."""
-        self._valid_until = valid_until
+        self.asked_at = asked_at
+        self._valid_until = asked_at + valid_for
         self._clock = clock
         self._return = give_back
         self._users = 0

@@ -78,8 +78,8 @@ class StepRequest:
     look_at: float = float("inf")
     """When it is due again, on the boot clock."""
 
-    def as_stored(self) -> PermitRequest:
-        """Return it as the store is asked."""
+    def as_stored(self, valid_for: float) -> PermitRequest:
+        """Return it as the store is asked: for a permit that can be used for so many seconds at least."""
         return PermitRequest(
             id=self.id,
             task_id=self.task_id,
@@ -87,9 +87,10 @@ class StepRequest:
             keys=self.keys,
             tokens=self.tokens,
             lasts=self.lasts,
+            valid_for=valid_for,
         )
 
-    def leave_line(self) -> None:
+    def become_new(self) -> None:
         """Become a new request: the old one gave up its place."""
         self.id, self.is_in_line, self.asked_at = new_id(), False, None
 

@@ -24,6 +24,7 @@ from holdfast.engine.runtime.watcher import Watcher
 from holdfast.model.clock import Clock
 from holdfast.model.errors import HoldfastError, InvalidValue, NotFound, StoreClosed
 from holdfast.model.flow_limit import Limit, PermitAnswer, limit_name, refuse_unknown
+from holdfast.model.task import Task
 from holdfast.store.background import Loop
 from holdfast.store.base import StateStore
 
@@ -42,6 +43,15 @@ GIVE_WAY_AFTER = 0.25
 LET_OTHERS_CLAIM = 0.1
 """Seconds for which no slot is kept for requests after one was kept in vain."""
 
+RETURN_AGAIN_AFTER = 60.0
+"""Seconds after which a permit is given back again, if the answer about it was lost."""
+
+LONGEST_VALIDITY = 30.0
+"""Seconds for which a permit may be asked to be valid, where the store answers slowly."""
+
+FORGET_LATENESS = 0.9
+"""The factor by which that time becomes shorter with each permit that was used in time."""
+
 PATIENCE = 5.0
 """Seconds that a request that could be granted waits for a slot. After that, another worker may have its task."""
 
@@ -54,6 +64,9 @@ class Permits:
         self._store, self._clock, self._time, self._alarms, self._watcher = store, clock, time, alarms, watcher
         self._limits: dict[str, Limit] = {}
         self._limits_at = float("-inf")
+        self._limited_queues: frozenset[str] = frozenset()
+        """The queues that limit how many of their tasks are at work."""
+        self._limited_queues_at = float("-inf")
         self._waiting: dict[StepRequest, None] = {}
         """In the order in which they came."""
         self._by_owner: dict[object, set[StepRequest]] = {}
@@ -66,6 +79,8 @@ class Permits:
         self._asking: asyncio.Task[None] | None = None
         self._permits: dict[object, set[Permit]] = {}
         """Those that were granted and not given back, by their attempts."""
+        self._valid_for = 0.0
+        """Seconds for which permits have to be valid here; 0: as long as their limits say."""
         self._returns = PermitReturns(store)
         self._is_closed = False
 
@@ -84,6 +99,17 @@ class Permits:
         if now - self._limits_at >= LOOK_EVERY:
             limits = await call_store(self._store.limits, self._store.outage)
             self._limits, self._limits_at = {limit.name: limit for limit in limits}, now
+
+    async def has_places(self, task: Task) -> bool:
+        """Return whether a task has, while it works, a place that others may wait for: of a limit, or of its queue."""
+        if task.limits:
+            return True
+        now = self._clock.boot()
+        if now - self._limited_queues_at >= LOOK_EVERY:
+            queues = await call_store(self._store.queue_settings, self._store.outage)
+            self._limited_queues = frozenset(queue.name for queue in queues if queue.concurrency is not None)
+            self._limited_queues_at = now
+        return task.queue in self._limited_queues
 
     async def close_limits(self, keys: Sequence[str], until: datetime) -> None:
         """Let nothing begin with these keys before a time, in any process: a provider asked for that.
@@ -135,7 +161,7 @@ class Permits:
         if request in self._waiting:
             self._forget(request)
             if request.is_in_line and not request.is_asking:
-                self._returns.put(request.id)
+                self._leave_line(request)
         elif request.permit is not None:
             request.permit.end()
 
@@ -145,6 +171,19 @@ class Permits:
             self.withdraw(request)
         for permit in list(self._permits.get(owner, ())):
             permit.end()
+
+    def note_use(self, permit: Permit) -> bool:
+        """Return whether a permit can be used; if it came too late, have the next ones be valid for longer.
+
+        Otherwise, with a store that answers slowly, each permit of a limit of short times would be void when it comes.
+        """
+        took = self._clock.boot() - permit.asked_at
+        if permit.is_void:
+            self._valid_for = min(2 * took, LONGEST_VALIDITY)
+            return False
+        if self._valid_for:
+            self._valid_for = min(max(self._valid_for * FORGET_LATENESS, 2 * took), LONGEST_VALIDITY)
+        return True
 
     def waits_in(self, request: StepRequest) -> float:
         """Return in how many seconds it is worth to ask again, for a task that is taken off its worker meanwhile."""
@@ -162,6 +201,15 @@ class Permits:
                 self._unwatch(key)
             if not self._waiting:
                 self._release_kept()
+
+    def _leave_line(self, request: StepRequest) -> None:
+        """Give back what the store may have noted for a request.
+
+        A question whose answer was lost may still wait in the store for a lock: it is given back once more.
+        """
+        self._returns.put(request.id)
+        if request.asked_at is not None:
+            self._alarms.after(RETURN_AGAIN_AFTER, partial(self._returns.put, request.id))
 
     def _release_kept(self) -> None:
         """Leave the slots that were kept for requests to others."""
@@ -231,7 +279,7 @@ class Permits:
         for request in [one for one in self._waiting if one.place.is_unwanted]:
             self._forget(request)
             if request.is_in_line:
-                self._returns.put(request.id)
+                self._leave_line(request)
             request.finish(None)
         await self._round()
         if not self._waiting:
@@ -297,8 +345,8 @@ class Permits:
             request.place.hand_back()
             request.finish(None)
         if request.is_in_line and lacking >= GIVE_WAY_AFTER:
-            self._returns.put(request.id)
-            request.leave_line()
+            self._leave_line(request)
+            request.become_new()
 
     async def _send(self, asked: Sequence[StepRequest]) -> None:
         await self._read_limits()
@@ -310,7 +358,8 @@ class Permits:
             request.is_asking, request.is_in_line, request.is_due = True, True, False  # a hint from now on counts
             request.asked_at = before if request.asked_at is None else request.asked_at
         try:
-            answers = await self._store.take_permits([request.as_stored() for request in asked])
+            valid_for = self._valid_for
+            answers = await self._store.take_permits([request.as_stored(valid_for) for request in asked])
         except (NotFound, InvalidValue) as error:  # none of them was noted
             await self._send_apart(asked, error)
             return
@@ -322,10 +371,10 @@ class Permits:
             for request in asked:
                 request.is_asking = False
                 if request not in self._waiting:
-                    self._returns.put(request.id)  # withdrawn meanwhile; the store may have granted it
+                    self._leave_line(request)  # withdrawn meanwhile; the store may have granted it
         for request, answer in zip(asked, answers, strict=True):
             if request in self._waiting:
-                self._take_answer(request, answer)
+                self._take_answer(request, answer, valid_for)
 
     async def _send_apart(self, asked: Sequence[StepRequest], error: Exception) -> None:
         """Send requests one by one, because the store has refused one of them."""
@@ -346,12 +395,12 @@ class Permits:
             return False
         return True
 
-    def _take_answer(self, request: StepRequest, answer: PermitAnswer) -> None:
+    def _take_answer(self, request: StepRequest, answer: PermitAnswer, valid_for: float) -> None:
         asked_at, request.asked_at = request.asked_at or 0.0, None
         request.lacks_slot_since = None
         if answer.granted:
             self._forget(request)
-            permit = self._granted(request, asked_at)
+            permit = self._granted(request, asked_at, valid_for)
             if request.place.needs_slot and not permit.is_void:
                 request.place.take_slot()
             request.finish(permit)
@@ -368,11 +417,16 @@ class Permits:
             return usual
         return min(usual, now + max(self._time.seconds_until(again_at), BETWEEN_ROUNDS))
 
-    def _granted(self, request: StepRequest, asked_at: float) -> Permit:
+    def _granted(self, request: StepRequest, asked_at: float, valid_for: float) -> Permit:
         limits = [self._limits[limit_name(key)] for key in request.keys]
-        valid = min(limit.validity for limit in limits).total_seconds()
+        usual = min(limit.validity for limit in limits).total_seconds()
         permit = Permit(
-            request.id, request.owner, valid_until=asked_at + valid, clock=self._clock, give_back=self._ended
+            request.id,
+            request.owner,
+            asked_at=asked_at,
+            valid_for=max(usual, valid_for),
+            clock=self._clock,
+            give_back=self._ended,
         )
         self._permits.setdefault(request.owner, set()).add(permit)
         return permit

@@ -14,6 +14,7 @@ from holdfast.engine.api.definition import Definitions
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.services import Services
 from holdfast.model.due_schedule import abandoned, replanned
+from holdfast.model.errors import InvalidValue
 from holdfast.model.schedule import ScheduleSpec, StoredSchedule, read_spec
 from holdfast.model.worker import Worker, WorkerState
 
@@ -49,10 +50,11 @@ async def _declare(services: Services, worker_id: str, name: str, spec: Schedule
     stored = await store.schedule(name)
     if stored is not None and not stored.declared:
         log.logger.warning(
-            "the schedule %r was made with hold.schedule, so the one that task %r declares in its code does not count; "
-            "delete one of them",
+            "the schedule %r was made with hold.schedule, so the one that task %r declares in its code does not count "
+            "before that is deleted: holdfast schedules delete %s",
             name,
             spec.task,
+            name,
         )
         return True
     if stored is not None and not afresh and stored.declarer_lives:
@@ -62,6 +64,26 @@ async def _declare(services: Services, worker_id: str, name: str, spec: Schedule
         return False
     services.note_due(changed.due_at)
     return True
+
+
+async def declare_again(services: Services, name: str) -> None:
+    """Let the newest living worker that declares the name count, now that the schedule made at run time is gone.
+
+    A worker of a newer version may declare what this one cannot read: that declaration counts when it starts again.
+    """
+    store = services.store
+    declarers = living_declarers(name, await store.workers())
+    if not declarers:
+        return
+    newest = declarers[-1]
+    try:
+        spec = read_spec(_declarations(newest)[name])
+        made = replanned(None, name, spec, await store.now(), declared_by=newest.id)
+    except InvalidValue as error:
+        log.logger.warning("the schedule %r that worker %s declares does not count yet: %s", name, newest.id, error)
+        return
+    if await store.put_schedule(made, seen=0) is not None:  # otherwise it was made again meanwhile
+        services.note_due(made.due_at)
 
 
 async def hand_over(services: Services, orphan: StoredSchedule, workers: Sequence[Worker]) -> bool:

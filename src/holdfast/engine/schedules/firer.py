@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.engine.runtime import log
 from holdfast.engine.runtime.services import Services
 from holdfast.engine.schedules.declarations import hand_over
@@ -9,6 +11,9 @@ from holdfast.model.due_schedule import fire
 from holdfast.model.errors import InvalidValue, NotFound
 from holdfast.model.schedule import StoredSchedule
 from holdfast.model.worker import Worker
+
+AT_A_TIME = 100
+"""Due schedules that are looked at together."""
 
 AT_ONCE, SOON = 0.0, 0.05
 """Seconds. The store's clock may be a little behind what this process knows of it."""
@@ -25,7 +30,8 @@ class Firer:
 
     async def fire_due(self) -> float | None:
         """Fire what is due now; return after how many seconds to look again, None for the usual pause."""
-        due = await self._services.store.due_schedules()
+        # Those that cannot be fired here stay due, and are the first ones.
+        due = await self._services.store.due_schedules(limit=AT_A_TIME + len(self._troubles))
         if not due:
             return SOON
         workers = await self._services.store.workers() if any(one.is_orphan for one in due) else []
@@ -57,6 +63,10 @@ class Firer:
                 )
             else:
                 log.logger.warning("schedule %s: its tick has a task already: %s", task.key, answer.task_id)
+        if answers and not answers[-1].created:
+            # The clock was set back, or the schedule made again: that task is its last one.
+            known = replace(firing.schedule, last_task_id=answers[-1].task_id)
+            await store.put_schedule(known, seen=schedule.revision + 1)
         return True
 
     def _log_once(self, schedule: StoredSchedule, trouble: str) -> None:

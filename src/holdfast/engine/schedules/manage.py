@@ -10,7 +10,7 @@ from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.new_task import handle_of, new_task
 from holdfast.engine.manage.limits import check_limits
 from holdfast.engine.runtime.services import Services
-from holdfast.engine.schedules.declarations import living_declarers
+from holdfast.engine.schedules.declarations import declare_again, living_declarers
 from holdfast.engine.schedules.times import Times, spec_at
 from holdfast.model.checks import check_name
 from holdfast.model.deadline import as_seconds
@@ -87,12 +87,13 @@ async def read_schedule(services: Services, name: str) -> Schedule:
 
 
 async def delete_schedule(services: Services, name: str) -> bool:
-    """Delete a schedule; its tasks stay. Return whether there was one."""
+    """Delete a schedule; its tasks stay. Return whether there was one. What living workers declare counts now."""
     store = services.store
     while (stored := await store.schedule(name)) is not None:
         if stored.declared:
             await _refuse_declared(store, name, f"take it out of the code, or pause it: hold.pause('schedule:{name}')")
         if await store.delete_schedule(name, seen=stored.revision):
+            await declare_again(services, name)
             return True
     return False
 

@@ -80,6 +80,8 @@ async def submit_child(attempt: Parent, key: str, child: NewTask, *, has_own_key
 
 async def _submit(attempt: Parent, key: str, recorded: Step | None, child: NewTask) -> str:
     """Submit a new child. While its queue is full, wait: as any wait of the task, without a slot, and in the store."""
+    if child.limits:
+        await attempt.services.permits.limits_of(child.limits)  # says what to do about a limit that was never set
     while True:
         if recorded is not None and recorded.retry_at is not None:
             await pause_until(attempt, recorded, recorded.retry_at)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, Unpack, overload
 
@@ -103,13 +103,14 @@ class Transaction:
         debounce: float | timedelta | None = None,
         debounce_max: float | timedelta | None = None,
         agent_id: str | None = None,
+        limits: Sequence[str] = (),
         **unknown: Any,
     ) -> Handle[Any]:
         """Submit a task that exists if and only if this transaction is committed. Its handle can be used after that.
 
         The options are those of ``hold.submit``. The task is independent: in ``ctx.transaction`` it has the labels of
         the task that submits it, and is not its child. QueueFull, KeyConflict and TaskExists leave the transaction as
-        it was before the call: the function may catch them and go on.
+        it was before the call, and so does a limit that is not set (NotFound): the function may catch them and go on.
         """
         refuse_for_task("tx.submit", task, unknown, TransactionOptions.__annotations__)
         services = self._services
@@ -128,6 +129,7 @@ class Transaction:
             debounce=debounce,
             debounce_max=debounce_max,
             agent_id=agent_id,
+            limits=limits,
             labels=merged_labels(self._labels, labels),
             by=self._by,
         )

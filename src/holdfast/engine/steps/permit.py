@@ -103,14 +103,19 @@ async def obtain(attempt: StepOwner, call: Call) -> None:
         permit = await _ask(attempt, call, place)
         if permit is None:
             continue
+        if not attempt.services.permits.note_use(permit):
+            permit.end()
+            continue
         try:
-            await attempt.check()  # records that the task works again, if it has rested
-            is_usable = not (place.is_paused or permit.is_void)
+            # It works again, if it has rested. A permit that waits for a place would keep others from theirs.
+            has_place = await attempt.residence.has_place()
+            if has_place:
+                await attempt.check()
+            is_usable = has_place and attempt.services.permits.note_use(permit) and not place.is_paused
         except BaseException:
             permit.end()
             raise
         if is_usable:
-            attempt.outbox.buffer(*map(WriteStep, end_waiting(attempt)))
             call.permit = permit
             return
         permit.end()
@@ -139,6 +144,8 @@ async def _ask(attempt: StepOwner, call: Call, place: StepPlace) -> Permit | Non
         return permit
     finally:
         permits.withdraw(request)
+        if not attempt.over:
+            attempt.outbox.buffer(*map(WriteStep, end_waiting(attempt)))
 
 
 def _refuse_what_is_held(call: Call, limits: Sequence[Limit], scope: Scope) -> None:

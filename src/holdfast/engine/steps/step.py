@@ -234,7 +234,7 @@ async def _invoke(attempt: StepOwner, call: Call, known: Function, identify: Cal
     named = {"effect_id": identify()} if known.takes_effect_id else {}
     if known.is_async:
         return await call.function(*call.args_to_call_with(), **named)
+    args = call.args_to_call_with()  # may fail: only the thread lets go of the permit again
     function = call.function if call.permit is None else call.permit.in_thread(call.function)
-    args = call.args_to_call_with()
     value = await attempt.services.threads.run(lambda: function(*args, **named))
     return await value if inspect.isawaitable(value) else value

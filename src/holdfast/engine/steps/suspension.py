@@ -55,6 +55,12 @@ SPILLED_KEY = "holdfast:spilled"
 SPILLED_FOR, SPILLED_FOR_AT_MOST = 300.0, 86_400.0
 """Seconds after which a spilled task comes back. They double each time it comes back without progress."""
 
+KEEPS_PLACES_FOR = 60.0
+"""Seconds for which a task that waits for a permit keeps its place in its queue, and those of its own limits.
+
+Without them, the permit would be of no use to it, and the next tasks of its queue would begin only to wait behind it.
+"""
+
 SPILLED_FOR_LIMIT_AT_MOST = 60.0
 """Seconds after which a spilled task that waits for a limit comes back at the latest."""
 
@@ -281,17 +287,32 @@ class WaitingBranches:
         return self._noted or self._noting.locked()
 
     async def note_rest(self) -> None:
-        """Record that the task rests: then a death of its worker does not count against the task."""
+        """Record that the task rests: then a death of its worker does not count against the task.
+
+        That gives its places back. A task that waits for a permit keeps them for a while, and only records the wait.
+        """
         async with self._noting:
-            if not self._noted and self._suspending is None and self._slot.is_resting:
-                lines = [one for one in self._lines(self._waiting) if self._attempt.journal.get(one.key) is None]
-                kinds = {type(wait) for one in self._waiting.values() for wait in one.waits}
-                if self._attempt.time_limit is not None and not kinds.isdisjoint({UntilDecided, UntilChildren}):
-                    lines.append(begin_rest(self._attempt, self._slot.rested))
-                if limits := [key for one in self._waiting.values() if one.limits for key in one.limits.keys]:
-                    lines.append(begin_waiting(self._attempt, set(limits)))
-                await self._attempt.outbox.commit(*map(WriteStep, lines), Rest(resting=True))
-                self._noted = True
+            keeps_places = await self._keeps_places()
+            if self._noted or self._suspending is not None or not self._slot.is_resting:
+                return
+            limits = {key for one in self._waiting.values() if one.limits for key in one.limits.keys}
+            waits_for_limits = begin_waiting(self._attempt, limits) if limits else []
+            if keeps_places:
+                if waits_for_limits:
+                    await self._attempt.outbox.commit(*map(WriteStep, waits_for_limits))
+                return
+            lines = [one for one in self._lines(self._waiting) if self._attempt.journal.get(one.key) is None]
+            kinds = {type(wait) for one in self._waiting.values() for wait in one.waits}
+            if self._attempt.time_limit is not None and not kinds.isdisjoint({UntilDecided, UntilChildren}):
+                lines.append(begin_rest(self._attempt, self._slot.rested))
+            await self._attempt.outbox.commit(*map(WriteStep, [*lines, *waits_for_limits]), Rest(resting=True))
+            self._noted = True
+
+    async def _keeps_places(self) -> bool:
+        attempt = self._attempt
+        if self._slot.rested >= KEEPS_PLACES_FOR or all(one.limits is None for one in self._waiting.values()):
+            return False
+        return await attempt.services.permits.has_places(attempt.task)
 
     async def note_work(self) -> None:
         """Record that the task no longer rests."""

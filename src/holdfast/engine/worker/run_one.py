@@ -101,7 +101,7 @@ async def _lease(host: Host, task: Task) -> Claimed | None:
 async def _warn_if_it_waits(host: Host, task: Task, refused: Conflict) -> None:
     """Log once that a pause or a limit keeps the task back: otherwise this process would wait for no visible reason."""
     if isinstance(refused, NoPlace):
-        cause = f"no place in queue {refused.queue}"
+        cause = f"no place of {refused.queue or refused.key}"
     else:
         pauses = await host.services.store.pauses()
         paused = pause_of(pauses, task_id=task.id, name=task.name, queue=task.queue)

@@ -29,7 +29,7 @@ FOLDERS = {
     ),
     "accounts": ("accounts",),
     "pauses": ("pauses",),
-    "queues": ("queues",),
+    "queues": ("queues", "lanes"),
     "limits": ("limits",),
     "limit_keys": ("limit_keys", "limit_uses"),
     "permits": ("permits",),

@@ -53,6 +53,7 @@ from holdfast.store.place import StorePlace
 from holdfast.store.privacy import create_folder
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite.connection import MIGRATIONS
+from holdfast.store.sqlite.empty import copy_empty
 from holdfast.store.sqlite.migration import migrate
 from holdfast.store.sqlite.retention import stored_artifact
 from holdfast.store.sqlite.write_transaction import WriteTransaction
@@ -100,7 +101,10 @@ class JsonBackend(MemoryBackend):
         except ValueError as error:
             raise StoreDamaged(f"{self._root / JOURNAL} cannot be read ({error}); restore a backup") from error
         schema = _schema(self._root)
-        migrate(connection, self.path, [step for step in MIGRATIONS if step.version <= schema])
+        if schema == SCHEMA:
+            copy_empty(connection, self.path)
+        else:
+            migrate(connection, self.path, [step for step in MIGRATIONS if step.version <= schema])
         self._load(connection, schema)
         migrate(connection, self.path)
         extract_contents(self._root)

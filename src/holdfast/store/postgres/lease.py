@@ -14,7 +14,7 @@ from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, W
 from holdfast.redaction import make_logger
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import lease_refused
-from holdfast.store.postgres.limits import promote
+from holdfast.store.postgres.limits import give_turns, promote
 from holdfast.store.postgres.migration import newest_version
 from holdfast.store.postgres.parameters import TextArray
 from holdfast.store.postgres.records import RECORDS
@@ -86,9 +86,13 @@ async def claim(db: Database, claim: Claim) -> list[Claimed]:
     for _ in range(_MOST_LOOKS):
         if not found or found[0][0] is not None:
             break
-        # A line of tasks that wait for a limit has to be looked at first. The claim may hold again what that let out:
-        # then another line has to be looked at.
-        await promote(db)
+        # Tasks of a fair queue have to get their turns first, or a line of tasks that wait for a limit has to be looked
+        # at. The claim may hold again what that let out: then another line has to be looked at.
+        _, lacks_turns, has_line = found[0]
+        if lacks_turns:
+            has_line = await give_turns(db, claim.queues)
+        if has_line:
+            await promote(db)
         found = await _claim(db, claim, promoted=True) or await _claim(db, claim, promoted=False)
     else:
         found = await _claim(db, claim, promoted=True)

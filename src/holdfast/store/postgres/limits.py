@@ -17,6 +17,9 @@ from holdfast.store.postgres.records import RECORDS
 MOST_PROMOTED: Final = 1000
 """Tasks made claimable in one transaction: it holds the locks of their keys."""
 
+MOST_KEYS: Final = 1000
+"""Keys that one sweep looks at, to find those that are idle."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -59,7 +62,18 @@ async def close_limit(db: Database, keys: Sequence[str], until: datetime) -> Non
     await db.fetch("close_limit", TextArray(keys), until)
 
 
+async def give_turns(db: Database, queues: Sequence[str] | None) -> bool:
+    """Give turns to the tasks of fair queues that have none. Return whether there is something to promote now."""
+    [(has_line,)] = await db.fetch("give_turns", None if queues is None else TextArray(queues), db.at())
+    return bool(has_line)
+
+
 async def promote(db: Database) -> None:
     """Make the first tasks of lines claimable, of keys for which something was noted or whose time has come."""
     [(hints,)] = await db.fetch("promote", MOST_PROMOTED, db.at())
     db.publish(hints)
+
+
+async def sweep_keys(db: Database) -> None:
+    """Delete the rows of keys that are idle, a part of all keys at a time."""
+    await db.fetch("sweep_keys", MOST_KEYS, db.at())

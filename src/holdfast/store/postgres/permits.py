@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +10,9 @@ import msgspec
 from holdfast.model.flow_limit import PermitAnswer, PermitRequest, PermitReturn, check_keys
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.parameters import TextArray
+
+_TASKS_FIRST = 0.02
+"""Seconds by which the steps that wait for a limit hear later of a free place than the tasks that wait for it."""
 
 _to_json = msgspec.json.Encoder().encode
 
@@ -24,6 +28,7 @@ async def take_permits(db: Database, requests: Sequence[PermitRequest]) -> list[
             "keys": check_keys(request.keys),
             "tokens": request.tokens,
             "lasts": request.lasts,
+            "valid_for": request.valid_for,
         }
         for n, request in enumerate(requests)
     ]
@@ -36,9 +41,12 @@ async def take_permits(db: Database, requests: Sequence[PermitRequest]) -> list[
 
 async def return_permits(db: Database, returned: Sequence[PermitReturn]) -> None:
     """See FlowVerbs."""
-    by_id = {one.id: one.tokens for one in returned}
+    by_id = {one.id: one.tokens for one in reversed(returned)}  # of the same id twice, the first counts
     [(hints,)] = await db.fetch("return_permits", TextArray(by_id), list(by_id.values()))
-    db.publish(hints)
+    queues = [topic for topic in hints if topic.startswith("queue:")]
+    db.publish(queues or hints)
+    if queues:  # steps would always come before tasks, which a claim has to let out of their line first
+        asyncio.get_running_loop().call_later(_TASKS_FIRST, db.publish, hints)
 
 
 async def sweep_permits(db: Database, limit: int) -> None:

@@ -69,7 +69,8 @@ async def queued(db: Database, queue: str | None, limit: int, after: str | None)
     if not rows:
         return Page(items=(), next=None)
     as_of, *_ = rows[0]
-    return queue_page_of([(RECORDS.task(*task), delayed) for _, delayed, *task in rows], limit, as_of)
+    found = [(RECORDS.task(*task), delayed, place) for _, delayed, place, *task in rows]
+    return queue_page_of(found, limit, as_of)
 
 
 async def ids(db: Database, noun: Noun, part: str, limit: int) -> list[str]:

@@ -19,7 +19,8 @@ SELECT extract(epoch FROM pg_postmaster_start_time())::text,
 -- name: submit_within
 -- submit, in the transaction of a caller's own connection, if that leads to the database that the first two values name
 -- and is at the right isolation level; otherwise nothing is submitted, and the first columns say why. All values are text,
--- because each driver writes other types in its own way, and CAST because SQLAlchemy reads $1::text as another name.
+-- because each driver writes other types in its own way, and ASCII, because the connection may have any encoding; CAST because
+-- SQLAlchemy reads $1::text as another name.
 SELECT here.server, here.database, here.isolation, s.n, s.task_id, s.created, s.conflict
 FROM (
     SELECT extract(epoch FROM pg_postmaster_start_time())::text AS server,
@@ -29,7 +30,7 @@ FROM (
 LEFT JOIN LATERAL {schema}.submit(
     CASE
         WHEN here.server = CAST($1 AS text) AND here.database = CAST($2 AS text) AND here.isolation = 'read committed'
-        THEN CAST(CAST($3 AS text) AS json) ELSE '[]'
+        THEN CAST(convert_from(decode(CAST($3 AS text), 'base64'), 'UTF8') AS json) ELSE '[]'
     END,
     ARRAY(
         SELECT decode(p.payload, 'base64')
@@ -138,7 +139,7 @@ SELECT {limit} FROM {schema}.limits ORDER BY name
 -- name: limit_uses
 -- How keys stand, of the limit $1 or of all. First those with anything to show: the keys that have or had permits, those for
 -- which something is noted, and those with a line, each of which is found by one step in the index of the lines. Tasks that
--- are claimable wait as well: a claim may find the key full.
+-- are claimable wait as well, and those that have to get their turns first: a claim may find the key full.
 WITH RECURSIVE now AS MATERIALIZED (
     SELECT coalesce($3::timestamptz, clock_timestamp()) AS moment
 ), in_line AS (
@@ -168,8 +169,10 @@ WITH RECURSIVE now AS MATERIALIZED (
                + (SELECT coalesce(sum(c.tokens), 0) FROM {schema}.limit_changes c
                   JOIN {schema}.limit_uses u ON u.key = c.key AND u.until = c.until
                   WHERE c.key = f.key AND c.until > now.moment) AS tokens,
-           k.closed_until,
-           f.key IN (SELECT key FROM in_line UNION ALL SELECT key FROM let_out) AS has_line,
+           CASE WHEN k.closed_until > now.moment THEN k.closed_until END AS closed_until,
+           f.key IN (SELECT key FROM in_line UNION ALL SELECT key FROM let_out) OR EXISTS (
+               SELECT FROM {schema}.tasks t WHERE t.waits_for = f.key AND t.ready >= 1 AND t.held IN (4, 6)
+               AND t.waits_for IS NOT NULL) AS has_line,
            (SELECT count(*) FROM {schema}.permits p
             WHERE p.key = f.key AND p.granted_at IS NULL
               AND EXISTS (SELECT FROM {schema}.workers w WHERE w.id = p.worker_id AND w.state <> 'dead')) AS steps
@@ -185,6 +188,8 @@ SELECT p.key, p.taken::bigint, p.steps + CASE WHEN p.has_line THEN
            (SELECT count(*) FROM {schema}.tasks t WHERE t.waits_for = p.key AND t.ready >= 1 AND t.held = 2)
            + (SELECT count(*) FROM {schema}.tasks t
               WHERE t.waits_for = p.key AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL)
+           + (SELECT count(*) FROM {schema}.tasks t
+              WHERE t.waits_for = p.key AND t.ready >= 1 AND t.held IN (4, 6) AND t.waits_for IS NOT NULL)
            ELSE 0 END AS waiting,
        p.calls::bigint, p.tokens::bigint, p.closed_until, {l.limit}
 FROM page p JOIN {schema}.limits l ON l.name = p.name
@@ -192,6 +197,9 @@ ORDER BY p.is_used DESC, p.key
 
 -- name: promote
 SELECT {schema}.promote($1, $2)
+
+-- name: give_turns
+SELECT {schema}.give_turns($1::text[], $2)
 
 -- name: limit_work
 SELECT is_due, next_due FROM {schema}.limit_work(coalesce($1, clock_timestamp()))
@@ -205,6 +213,9 @@ SELECT {schema}.return_permits($1::text[], $2::bigint[])
 -- name: close_limit
 SELECT {schema}.close_limit($1::text[], $2)
 
+-- name: sweep_keys
+SELECT {schema}.sweep_keys($1, $2)
+
 -- name: sweep_permits
 SELECT {schema}.sweep_permits($1, $2)
 
@@ -214,7 +225,7 @@ SELECT {pause} FROM {schema}.pauses ORDER BY subject
 -- name: sweep
 -- $3 is for how many seconds the database has answered this process since an outage, or NULL.
 SELECT s.recovered, s.poisoned, s.woken, s.due, s.failed, s.expired, s.more, s.next_due, {schema}.next_tick(), s.hints,
-       l.is_due, l.next_due, {schema}.prune_kept($1, coalesce($2, clock_timestamp()))
+       l.is_due, l.next_due, {schema}.prune_kept($1, coalesce($2, clock_timestamp())), {schema}.lacks_turns(NULL)
 FROM {schema}.sweep($1, $2, $3) AS s, LATERAL {schema}.limit_work(coalesce($2, clock_timestamp())) AS l
 
 -- name: put_schedule
@@ -300,7 +311,8 @@ SELECT t.id, t.name, t.agent_id, 'null'::bytea AS user_input, t.state, o.result,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits,
+       CASE WHEN t.finished_at IS NULL THEN t.waits_for END AS waits_for
 FROM {schema}.tasks t
 JOIN {schema}.inputs i ON i.task_id = t.id
 LEFT JOIN {schema}.outcomes o ON o.task_id = t.id
@@ -457,8 +469,8 @@ FROM {schema}.tasks t, now WHERE t.finished_at IS NULL GROUP BY t.queue ORDER BY
 -- What comes next, as of the moment $1, of the queue $2 or of all: behind ($3, $4) in the order of rank what is due, and
 -- behind ($5, $6) in the order of time what is delayed. The moment comes along, for the cursor.
 -- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next,
--- and of each only a page is read, as in a claim. Beside them, suspects and tasks whose time has come but that no sweep
--- has seen: few, as long as any worker claims, so that they may be sorted. And what waits for a limit, which is in order for
+-- and of each only a page is read, as in a claim. Beside them, suspects, tasks whose time has come but that no
+-- sweep has seen, and tasks of a fair queue that have no turn yet: few, as long as any worker claims, so that they may be sorted. And what waits for a limit, which is in order for
 -- each queue. No name has the last of all characters in it.
 -- `<> 1` and not `= 0`: the planner takes the second for something that few rows fulfil, and would sort all of them.
 -- The LIMIT 1 at the end has each record looked up by its id: the planner, which cannot know how long a page is, would
@@ -503,6 +515,13 @@ WITH RECURSIVE now AS MATERIALIZED (
        AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
      ORDER BY t.rank, t.id LIMIT $7)
     UNION ALL
+    (SELECT t.id, false, t.rank FROM {schema}.tasks t
+     WHERE t.ready >= 1 AND t.held >= 4 AND t.held & 1 <> 1
+       AND t.queue BETWEEN coalesce($2::text, '') AND coalesce($2::text, chr(1114111))
+       AND (t.rank, t.id) > ($3::timestamptz, $4::text)
+       AND t.state = 'pending' AND (t.deadline IS NULL OR t.deadline > (SELECT moment FROM now) OR t.must_undo)
+     ORDER BY t.rank, t.id LIMIT $7)
+    UNION ALL
     SELECT c.id, false, c.rank FROM kept_back k, LATERAL (
         SELECT t.id, t.rank FROM {schema}.tasks t
         WHERE t.ready >= 1 AND t.held = 2 AND t.queue = k.queue
@@ -526,7 +545,7 @@ WITH RECURSIVE now AS MATERIALIZED (
      ORDER BY t.available_at, t.id LIMIT $7)
     ORDER BY delayed, place, id LIMIT $7
 )
-SELECT now.moment, p.delayed, {r.task}
+SELECT now.moment, p.delayed, p.place, {r.task}
 FROM now, page p, LATERAL (SELECT * FROM {schema}.shown_tasks t WHERE t.id = p.id LIMIT 1) AS r
 ORDER BY p.delayed, p.place, p.id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.worker import Swept
 from holdfast.redaction import make_logger
 from holdfast.store.postgres.database import Database
-from holdfast.store.postgres.limits import promote
+from holdfast.store.postgres.limits import give_turns, promote, sweep_keys
 from holdfast.store.postgres.permits import sweep_permits
 
 _log = make_logger(__name__)
@@ -20,12 +20,15 @@ async def sweep(db: Database, limit: int) -> Swept:
         return limit, at, connections.answering_for if at is None else None
 
     [row] = await db.fetch_with_new_values("sweep", values)
-    *swept, has_limit_work, next_look, pruned = row
+    *swept, has_limit_work, next_look, pruned, lacks_turns = row
     recovered, poisoned, woken, due, failed, expired, more, next_due, next_tick, hints = swept
     db.publish(hints)
+    if lacks_turns:
+        has_limit_work = await give_turns(db, None) or has_limit_work
     if has_limit_work:
         await sweep_permits(db, limit)
         await promote(db)
+        await sweep_keys(db)
         [(_, next_look)] = await db.fetch("limit_work", db.at())
     return Swept(
         recovered=tuple(recovered),

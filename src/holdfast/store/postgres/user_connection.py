@@ -49,6 +49,7 @@ _WANTED: Final = (
 _UNFIT: Final = {
     "25P01": "connection= has no open transaction: in autocommit mode the task would be stored whatever becomes of "
     "your rows. Open a transaction on it, or leave out connection=",
+    "25006": "connection= can only read, and a submission writes; begin its transaction READ WRITE, on the primary",
     "25P02": "the transaction of connection= has failed before, and PostgreSQL takes nothing more in it; roll it back",
 }
 _LOST = "08006"
@@ -141,7 +142,7 @@ class PostgresSubmission:
         except psycopg.Error as error:
             raise self._in_our_words(error) from error
         try:
-            rows = yield self._db.queries["submit_within"], self._values()
+            rows = _as_text((yield self._db.queries["submit_within"], self._values()))
             self._check_place(rows)
             yield _END, ()
         except BaseException as error:
@@ -166,7 +167,7 @@ class PostgresSubmission:
         encoded = msgspec.json.encode([b64encode(payload).decode() for payload in payloads]).decode()
         at = None if self._at is None else self._at.isoformat()
         in_order = "true" if has_to_be_in_order(self._tasks) else "false"
-        return (*self._whereabouts, document, encoded, in_order, at)
+        return (*self._whereabouts, b64encode(document.encode()).decode(), encoded, in_order, at)
 
     def _check_place(self, rows: Sequence[Row]) -> None:
         server, database, isolation = rows[0][:3]
@@ -204,6 +205,11 @@ class PostgresSubmission:
                 "again, or roll back"
             )
         return translate(error, self._db.where)
+
+
+def _as_text(rows: Sequence[Row]) -> list[Row]:
+    """Return rows with text in place of the bytes that psycopg returns where the client's encoding is SQL_ASCII."""
+    return [tuple(value.decode() if isinstance(value, bytes) else value for value in row) for row in rows]
 
 
 _TURNS: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
@@ -246,6 +252,7 @@ async def _async_connection(
             await with_cancel(cursor.execute(sql.encode(), values, prepare=False))
             return await cursor.fetchall() if cursor.description is not None else []
 
+        _check_answers(connection)
         return connection, run
     if _kind_in_sqlalchemy(connection) not in _ASYNC:
         raise InvalidValue("connection= blocks, and hold.submit does not; use it with hold.sync, or give an async one")
@@ -257,7 +264,7 @@ async def _async_connection(
     async def run_there(sql: str, values: tuple[object, ...]) -> Sequence[Row]:
         statement, named = _for_sqlalchemy(sql, values)
         with _Translated():
-            result = await connection.execute(statement, named)
+            result = await connection.execute(statement, named, execution_options=_AS_USUAL)
             return [tuple(row) for row in result.all()] if result.returns_rows else []
 
     return connection.sync_connection, run_there
@@ -274,6 +281,7 @@ def _blocking_connection(
             cursor.execute(sql.encode(), values, prepare=False)
             return cursor.fetchall() if cursor.description is not None else []
 
+        _check_answers(connection)
         return connection, run
     if _kind_in_sqlalchemy(connection) not in _BLOCKING:
         raise InvalidValue(
@@ -287,15 +295,27 @@ def _blocking_connection(
     def run_there(sql: str, values: tuple[object, ...]) -> Sequence[Row]:
         statement, named = _for_sqlalchemy(sql, values)
         with _Translated():
-            result = connection.execute(statement, named)
+            result = connection.execute(statement, named, execution_options=_AS_USUAL)
             return [tuple(row) for row in result.all()] if result.returns_rows else []
 
     return connection, run_there
 
 
+def _check_answers(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    if not connection.closed and connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF:
+        raise InvalidValue(
+            "connection= is in pipeline mode, where a refusal would spoil all of the pipeline; submit before or after "
+            "the block `with connection.pipeline()`"
+        )
+
+
 def _check_dialect(connection: Any) -> None:  # noqa: ANN401
     if connection.dialect.name != "postgresql":
         raise InvalidValue(f"connection= is a connection to {connection.dialect.name}, and this store is in PostgreSQL")
+
+
+_AS_USUAL: Final = {"stream_results": False, "yield_per": None, "no_parameters": False}
+"""Options of statements that a connection may have for all of its own, and that would not fit ours."""
 
 
 def _for_sqlalchemy(sql: str, values: tuple[object, ...]) -> tuple[object, dict[str, object]]:

@@ -6,6 +6,8 @@ migrations/           The numbered history of the SQLite schema
 commit.py             Applying Commits: each alone, all in one transaction, none of it where one part is refused
 connection.py         Opening SQLite: the settings of a connection, and the schemas this version knows
 database.py           Database: the connections of one SQLite store, and the ways in which a verb uses them
+empty.py              Empty database: made by the migrations once in a process, and copied for every store in memory
+                      after that
 errors.py             What went wrong in SQLite, in our own words
 flow.py               What is paused, and the settings of queues
 gate.py               The gate between processes: a file lock taken before BEGIN IMMEDIATE
@@ -36,11 +38,12 @@ records.py            From records to rows
 retention.py          What lives outside one task: artifacts, evidence; and how old things go
 rows.py               A task's row as a transaction works on it, and times as microseconds
 schedules.py          Schedules: changed as they were seen, together with the tasks that they submit
-sql.py                The statements of queries.sql and limits.sql by name, with the columns of every record filled in
+sql.py                The statements of the .sql files by name, with the columns of every record filled in
 statements.py         What SQL of a user's own may do on the writer's connection: change its own tables, and end nothing
 store.py              SqliteStore: the contract on one SQLite file, through apsw, and which function does each verb
 submission.py         Submitting tasks and emitting events: how things get into the store from outside a lease
 sweep.py              What time alone makes true: dead workers, timers, deadlines, delays, expiries
+turns.py              Turns: the tasks of a fair queue are claimed by turns, which they get here
 user_transaction.py   transact: a user's SQL and a Commit in one transaction, while the one writer of the process waits
                       for both
 write_transaction.py  One write transaction under way: the named queries, the time it goes by, and the hints to send

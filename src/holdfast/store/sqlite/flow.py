@@ -12,7 +12,7 @@ from holdfast.model.errors import Conflict, QueueFull
 from holdfast.model.pause import LIMIT, QUEUE, TASK, Pause, kind_of, nothing_to_pause
 from holdfast.model.queue_settings import QueueChange, QueueSettings, stored_retention
 from holdfast.store.base import ANYTHING
-from holdfast.store.sqlite import limits
+from holdfast.store.sqlite import limits, turns
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import TaskRow
@@ -111,6 +111,8 @@ def set_queue(tx: WriteTransaction, name: str, change: QueueChange) -> QueueSett
         if getattr(before, setting) != value:
             stored = (value,) if setting != "retention" else (_retention_text(change), tx.now)
             tx.run(f"set_{setting}", name, *stored)
+            if setting == "fair_by":
+                turns.begin_again(tx, name, is_fair=value is not None)
     after = _settings(tx, name)
     if before.is_at_work and not after.is_at_work:
         tx.hints.add(f"queue:{name}")

@@ -13,8 +13,8 @@ from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState, newer_keys_message
 from holdfast.store.records import Row, keys_of
-from holdfast.store.sqlite import flow, lifecycle, limit_keys, lines, places
-from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite import flow, lifecycle, limit_keys, lines, places, turns
+from holdfast.store.sqlite.database import MANY, Database
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
 from holdfast.store.sqlite.rows import TaskRow
@@ -45,6 +45,10 @@ class _WorkerLease(NamedTuple):
     """Whether any queue or name is paused."""
     any_limited: int
     """Whether any queue limits how many of its tasks are at work."""
+    any_fair: int
+    """Whether the tasks of any queue take turns."""
+    any_without_turn: int
+    """Whether any task of such a queue has to get its turn first."""
     look_at: int | None
     """When a line of tasks that wait for a limit has to be looked at."""
 
@@ -117,14 +121,24 @@ def _hand_back(tx: WriteTransaction, row: TaskRow, worker_id: str) -> None:
             lifecycle.requeue(tx, row, reason="handed back", actor=worker_id)
 
 
-def claim(tx: WriteTransaction, claim: Claim) -> list[Claimed]:
-    """Lease the next ready tasks."""
+async def claim_ready(db: Database, claim: Claim) -> list[Claimed]:
+    """See WorkVerbs. Where very many tasks of a fair queue have no turn yet, not on the event loop."""
+    try:
+        return await db.write(lambda tx: claim_within(tx, claim, most_turns=turns.MOST_HERE), items=claim.limit)
+    except turns.TooMany:
+        return await db.write(lambda tx: claim_within(tx, claim), items=MANY)
+
+
+def claim_within(tx: WriteTransaction, claim: Claim, *, most_turns: int | None = None) -> list[Claimed]:
+    """Lease the next ready tasks. Raises TooMany, and does nothing, if more than so many have to get turns first."""
     worker = _living(tx, claim.worker_id)
     if claim.number <= worker.claims:
         rows = tx.all("claimed_records", claim.worker_id, claim.number)
         return [Claimed(task=RECORDS.task(*task), fresh=False, alone=bool(alone)) for alone, *task in rows]
     if worker.state != WorkerState.LIVE or is_expired(tx, worker.boot_id, worker.expires, worker.lease):
         return []
+    if worker.any_without_turn and claim.limit > 0:
+        turns.give_turns(tx, claim.queues, most=most_turns)
     leased = _lease_next(tx, claim, worker)
     if not leased:
         return []  # mostly nothing is written, so nothing has to reach the disk: idle workers look often
@@ -150,13 +164,13 @@ def _lease_next(tx: WriteTransaction, request: Claim, worker: _WorkerLease) -> l
     limit = min(request.limit, 1) if request.alone else request.limit
     if limit <= 0:
         return []
-    keys, let_out = limit_keys.Keys(tx), dict[str, str]()
-    if worker.look_at is not None and worker.look_at <= tx.now:
+    keys, let_out, fair = limit_keys.Keys(tx), dict[str, str](), dict[str, str]()
+    if worker.any_without_turn or (worker.look_at is not None and worker.look_at <= tx.now):
         let_out = lines.let_out(tx, keys)
     leased: list[Row] = []
     for number in range(_MOST_LOOKS):
         wanted = limit - len(leased)
-        ready = _next_ready(tx, request, max(wanted, number * _MORE), worker)
+        ready = _next_ready(tx, request, max(wanted, number * _MORE), worker, fair)
         taken, any_full = _take_fitting(tx, keys, ready, wanted, strictly=number < _MOST_LOOKS // 2)
         lease = (request.worker_id, request.number, int(request.alone), tx.now, request.key_form)
         tx.run_many("lease_task", [(task_id, *lease) for _, task_id, _ in taken])
@@ -166,6 +180,8 @@ def _lease_next(tx: WriteTransaction, request: Claim, worker: _WorkerLease) -> l
         let_out |= lines.let_out(tx, keys)
         if len(leased) == limit:
             break
+    if fair and not request.alone:
+        turns.go_on(tx, leased, fair)
     task_ids = [task_id for _, task_id, _ in sorted(leased)]
     tx.hints.update(f"queue:{let_out[task_id]}" for task_id in let_out.keys() - set(task_ids))
     return task_ids
@@ -176,19 +192,22 @@ def _take_fitting(
 ) -> tuple[list[Row], bool]:
     """Choose, in order, what can begin. A candidate that finds a key full goes back into the line of that key.
 
-    Return whether any did. With ``strictly``, nothing behind it is chosen: another task may come out of its line.
+    Return whether any did. With ``strictly``, nothing is chosen behind one that may have left the line of another
+    key: another task may come out of that.
     """
     if all(limits is None for _, _, limits in ready):
         return ready[:wanted], False
-    taken, any_full = list[Row](), False
-    for row in ready:
+    taken, any_full, is_displaced = list[Row](), False, False
+    of_rows = [keys_of(limits) for _, _, limits in ready]
+    keys.load(name for names in of_rows for name in names)
+    for row, names in zip(ready, of_rows, strict=True):
         if len(taken) == wanted:
             break
-        names = keys_of(row[2])
         if (full := keys.first_full(names)) is not None:
             tx.run("hold_candidate", row[1], full)
             any_full = True
-        elif any_full and strictly:
+            is_displaced = is_displaced or len(names) > 1
+        elif is_displaced and strictly:
             break
         else:
             keys.begin(names)
@@ -197,18 +216,31 @@ def _take_fitting(
     return taken, any_full
 
 
-def _next_ready(tx: WriteTransaction, request: Claim, limit: int, worker: _WorkerLease) -> list[Row]:
-    """Find the next tasks: up to ``limit``, and no more of a queue than may be at work."""
+def _next_ready(
+    tx: WriteTransaction, request: Claim, limit: int, worker: _WorkerLease, fair: dict[str, str]
+) -> list[Row]:
+    """Find the next tasks: up to ``limit``, and no more of a queue than may be at work.
+
+    Those of a fair queue come by their turns; ``fair`` gets their queues, by id. Turns are numbers of their own in each
+    queue, so each fair queue is asked alone.
+    """
     queues, names = set(request.queues), set(request.names)
     if worker.any_paused:
         queues, names = flow.without_paused(tx, queues, names)
-    if not worker.any_limited:
+    if not worker.any_limited and not worker.any_fair:
         return _first_ready(tx, request, queues, names, limit)
-    free = places.free_places(tx, queues)
-    rows = _first_ready(tx, request, queues - free.keys(), names, limit)
-    for queue, count in free.items():
-        rows += _first_ready(tx, request, {queue}, names, min(limit, count))
-    return sorted(rows)[: max(limit, 0)]
+    free = places.free_places(tx, queues) if worker.any_limited else {}
+    with_turns = {str(name) for (name,) in tx.all("fair_among", _to_json(queues))} if worker.any_fair else set[str]()
+    rows = _first_ready(tx, request, queues - free.keys() - with_turns, names, limit)
+    for queue in free.keys() - with_turns:
+        rows += _first_ready(tx, request, {queue}, names, min(limit, free[queue]))
+    placed = [(row[0], row) for row in rows]
+    for queue in with_turns:
+        count = min(limit, free.get(queue, limit))
+        rows = _first_ready(tx, request, {queue}, names, count and count + turns.LOOKED_AT - 1)
+        fair.update((row[1], queue) for row in rows)
+        placed += turns.in_order_of_ranks(tx, rows)[:count]
+    return [row for _, row in sorted(placed)[: max(limit, 0)]]
 
 
 def _first_ready(tx: WriteTransaction, request: Claim, queues: set[str], names: set[str], limit: int) -> list[Row]:

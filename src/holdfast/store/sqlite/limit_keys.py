@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from holdfast.model.flow_limit import MOST, grain_of, validity_of
+from holdfast.model.flow_limit import MOST, grain_of, limit_name, validity_of
 from holdfast.store.records import keys_of
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
@@ -34,6 +34,8 @@ class Key:
     per: int | None
     burst: int
     is_paused: int
+    counts_from_future: int
+    """Whether the clock was set back since something of it was counted."""
 
     def is_closed(self, now: int) -> bool:
         """Say whether its provider asked to begin nothing yet."""
@@ -73,12 +75,15 @@ class Key:
         """Return for how long a permit may be used to begin."""
         return validity_of(None if self.per is None else self.per * _MICROSECOND) // _MICROSECOND
 
-    def counts_until(self, now: int) -> int | None:
-        """Return until when something that begins by a permit of this moment counts; None: it is not counted."""
+    def counts_until(self, now: int, valid_for: int = 0) -> int | None:
+        """Return until when something that begins by a permit of this moment counts; None: it is not counted.
+
+        ``valid_for`` is for how long the permit may be used, if that is longer than usual.
+        """
         if self.per is None:
             return None
         grain = grain_of(self.per * _MICROSECOND) // _MICROSECOND
-        end = now + self.validity() + self.per
+        end = now + max(self.validity(), valid_for) + self.per
         return -(-end // grain) * grain
 
 
@@ -92,15 +97,32 @@ class Keys:
         self._begun: Counter[str] = Counter()
 
     def load(self, keys: Iterable[str]) -> None:
-        """Read those that are not known yet, and count no more what is over."""
+        """Read those that are not known yet, and count no more what is over.
+
+        The sweep deletes the rows of keys that are idle: they are made again.
+        """
         missing = sorted(set(keys) - self._known.keys())
         if not missing:
             return
         listed = json.dumps(missing)
-        found = [Key(*row) for row in self._tx.all("key_states", listed)]
+        found = [Key(*row) for row in self._tx.all("key_states", listed, self._tx.now)]
+        if len(found) < len(missing):
+            self._tx.run_many("insert_key", [(name, limit_name(name)) for name in missing])
+            found = [Key(*row) for row in self._tx.all("key_states", listed, self._tx.now)]
         self._known |= {key.key: key for key in found}
+        for key in found:
+            if key.counts_from_future:
+                self._follow_clock(key.key)
         if any(key.calls or key.tokens for key in found):
             self._forget_what_is_over(listed)
+
+    def _follow_clock(self, name: str) -> None:
+        """Count what began for as long as it would have counted, although the clock was set back."""
+        now = self._tx.now
+        for until, calls, tokens, counted_at in self._tx.all("delete_uses_of_the_future", name, now):
+            earlier = until - (counted_at - now)
+            self._tx.run("add_use", name, earlier, calls, tokens, now)
+            self._tx.run("move_uses_of_permits", name, until, earlier)
 
     def _forget_what_is_over(self, listed: str) -> None:
         over: dict[str, tuple[int, int]] = {}
@@ -123,26 +145,32 @@ class Keys:
 
     def first_full(self, keys: Collection[str]) -> str | None:
         """Return the first of these keys, in their order, with which no task can begin now."""
-        self.load(keys)
-        return next((name for name in keys if self._known[name].free(self._tx.now) < 1), None)
+        for name in keys:
+            if name not in self._known:
+                self.load(keys)
+            if self._known[name].free(self._tx.now) < 1:
+                return name
+        return None
 
     def begin(self, keys: Collection[str]) -> None:
-        """Count a task that begins with all of these. The caller writes the lease, which takes the places."""
+        """Count a task that begins with all of these."""
         for name in keys:
             self._known[name].taken += 1
             self._known[name].calls += self._known[name].per is not None
         self._begun.update(keys)
 
-    def write(self) -> None:
-        """Write what has begun since the last time."""
+    def write(self, *, takes_places: bool = True) -> None:
+        """Write what has begun since the last time. Without ``takes_places`` the rows of the tasks take them."""
         begun, self._begun = self._begun, Counter()
+        if takes_places:
+            self._tx.run_many("take_places", sorted(begun.items()))
         uses = [
-            (name, until, count, 0)
+            (name, until, count, 0, self._tx.now)
             for name, count in begun.items()
             if (until := self._known[name].counts_until(self._tx.now)) is not None
         ]
         self._tx.run_many("add_use", uses)
-        self._tx.run_many("add_to_key", [(name, count, 0) for name, _, count, _ in uses])
+        self._tx.run_many("add_to_key", [(name, count, 0) for name, _, count, _, _ in uses])
         for name, count in begun.items():
             key, now = self._known[name], self._tx.now
             if key.free(now) + count >= MOST_CANDIDATES:
@@ -173,5 +201,5 @@ def take_places(tx: WriteTransaction, limits: bytes | None) -> str | None:
     full = keys.first_full(names)
     if full is None:
         keys.begin(names)
-        keys.write()
+        keys.write(takes_places=False)
     return full

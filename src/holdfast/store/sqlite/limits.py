@@ -17,6 +17,9 @@ from holdfast.store.sqlite.rows import micros
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
 _MICROSECOND = timedelta(microseconds=1)
+_MOST_KEYS = 1000
+"""Keys that one sweep looks at, to find those that are idle."""
+_BETWEEN_PARTS, _BETWEEN_WALKS = 1_000_000, 60_000_000
 
 
 def set_limit(tx: WriteTransaction, limit: Limit) -> Limit:
@@ -61,6 +64,22 @@ def ensure_keys(tx: WriteTransaction, keys: Collection[str]) -> None:
     for key in sorted(wanted - known):
         _check_key(tx, key)
         tx.run("insert_key", key, limit_name(key))
+
+
+def sweep_keys(tx: WriteTransaction) -> None:
+    """Delete the rows of idle keys, a part of all keys at a time. What looks at such a key next makes its row again."""
+    due = tx.first("key_sweep_due", tx.now)
+    if due is None:
+        return
+    keys = [key for (key,) in tx.all("next_keys", due[0], _MOST_KEYS)]
+    if not keys and not due[0]:
+        return  # a store without limits writes nothing
+    Keys(tx).load(keys)  # what is over counts no more
+    tx.run("delete_idle_keys", json.dumps(keys), tx.now)
+    if len(keys) < _MOST_KEYS:
+        tx.run("continue_key_sweep", "", tx.now + _BETWEEN_WALKS)
+    else:
+        tx.run("continue_key_sweep", keys[-1], tx.now + _BETWEEN_PARTS)
 
 
 def check_limited(tx: WriteTransaction, name: str) -> None:

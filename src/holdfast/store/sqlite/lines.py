@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -13,6 +15,9 @@ from holdfast.store.sqlite.write_transaction import WriteTransaction
 MOST_KEYS: Final = 100
 MOST_TASKS: Final = 1000
 """How many keys one call looks at, and how many tasks it lets out or sends to other lines. The next does the rest."""
+
+MOST_EAGER: Final = 16
+"""Tasks of a key that are claimable although they were never in a line."""
 
 _AT_ONCE: Final = 100
 """So many tasks of a line are read at once."""
@@ -34,6 +39,17 @@ class _Work:
     """The queues of the tasks that were let out, by id."""
 
 
+def room_for_more(tx: WriteTransaction, keys: Collection[str]) -> Counter[str]:
+    """Return how many tasks with one of these keys alone may be left to the claims, and need not stand in its line.
+
+    None of a key that has no room, or a line. It need not be right: a claim decides, and holds what it has no room
+    for. The number says how many such tasks a key can put in the way of claims.
+    """
+    if not keys:
+        return Counter()
+    return Counter(dict(tx.all("room_for_more", json.dumps(sorted(set(keys))), tx.now, MOST_EAGER)))
+
+
 def let_out(tx: WriteTransaction, keys: Keys) -> dict[str, str]:
     """Look at the keys for which something happened, and make the first tasks of their lines claimable.
 
@@ -50,6 +66,12 @@ def let_out(tx: WriteTransaction, keys: Keys) -> dict[str, str]:
             _look_at(tx, keys, key, work)
         looked += len(due)
     return work.out
+
+
+def follow_clock(tx: WriteTransaction) -> None:
+    """Have the lines looked at for which, because the clock was set back, that would come too late."""
+    for (key,) in tx.all("lines_of_the_future", tx.now):
+        tx.run("look_at", key, 0)
 
 
 def has_more(tx: WriteTransaction) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.model.flow_limit import PermitAnswer, PermitRequest, PermitReturn
-from holdfast.store.sqlite import limits
+from holdfast.store.sqlite import limits, lines
 from holdfast.store.sqlite.limit_keys import Key, Keys
 from holdfast.store.sqlite.rows import moment_or_none
 from holdfast.store.sqlite.write_transaction import WriteTransaction
@@ -21,6 +21,7 @@ class _Row(NamedTuple):
 
     key: str
     place: int
+    worker_id: str
     tokens: int
     lasts: int
     granted_at: int | None
@@ -34,22 +35,49 @@ def take_permits(tx: WriteTransaction, requests: Sequence[PermitRequest]) -> lis
     limits.ensure_keys(tx, names)
     keys = Keys(tx)
     keys.load(names)
-    return [_answer(tx, keys, request) for request in requests]
+    valid_for = round(max((request.valid_for for request in requests), default=0.0) * 1_000_000)
+    asked: dict[str, list[_Row]] = {}
+    for request in requests:
+        if request.id not in asked:
+            asked[request.id] = _stand_in_line(tx, keys, request, valid_for)
+    granted = {permit_id for permit_id, rows in asked.items() if _is_granted(tx, keys, permit_id, rows, valid_for)}
+    # After all grants: they say until when the others have to wait.
+    return [
+        PermitAnswer(granted=True) if request.id in granted else _refusal(tx, keys, request, asked[request.id])
+        for request in requests
+    ]
 
 
-def _answer(tx: WriteTransaction, keys: Keys, request: PermitRequest) -> PermitAnswer:
+def _stand_in_line(tx: WriteTransaction, keys: Keys, request: PermitRequest, valid_for: int) -> list[_Row]:
+    """Return the rows of a request; a new one gets the last place in the line of each key. None of a dead worker's."""
     rows = _rows(tx, request.id)
     keys.load(row.key for row in rows)  # the same id is the same request, whatever else it names now
-    if rows and rows[0].granted_at is not None and _renew(tx, keys, request.id, rows):
-        return PermitAnswer(granted=True)
-    if not _lives(tx, request.worker_id):
-        return PermitAnswer(granted=False, waits_for=min(request.keys))
-    rows = rows or _stand_in_line(tx, request)
-    for row in rows:
-        if (answer := _obstacle(tx, keys[row.key], row)) is not None:
-            return answer
-    _grant(tx, keys, request.id, rows)
-    return PermitAnswer(granted=True)
+    if rows and rows[0].granted_at is not None and not _renew(tx, keys, request.id, rows, valid_for):
+        rows = _rows(tx, request.id)
+    if rows or not _lives(tx, request.worker_id):
+        return rows
+    ((place,),) = tx.all("next_place")
+    lasts = round(request.lasts * 1_000_000)
+    for key in sorted(set(request.keys)):
+        tx.run("insert_permit", request.id, key, place, request.task_id, request.worker_id, request.tokens, lasts)
+    return _rows(tx, request.id)
+
+
+def _is_granted(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row], valid_for: int) -> bool:
+    """Say whether the request has its permit; it gets one that is free."""
+    if not rows or rows[0].granted_at is not None:
+        return bool(rows)
+    if not _lives(tx, rows[0].worker_id) or any(_obstacle(tx, keys[row.key], row) for row in rows):
+        return False
+    _grant(tx, keys, permit_id, rows, valid_for)
+    return True
+
+
+def _refusal(tx: WriteTransaction, keys: Keys, request: PermitRequest, rows: Sequence[_Row]) -> PermitAnswer:
+    if rows and _lives(tx, rows[0].worker_id):
+        obstacles = (_obstacle(tx, keys[row.key], row) for row in rows)
+        return next(answer for answer in obstacles if answer is not None)
+    return PermitAnswer(granted=False, waits_for=min([row.key for row in rows] or request.keys))
 
 
 def _rows(tx: WriteTransaction, permit_id: str) -> list[_Row]:
@@ -59,15 +87,6 @@ def _rows(tx: WriteTransaction, permit_id: str) -> list[_Row]:
 def _lives(tx: WriteTransaction, worker_id: str) -> bool:
     ((lives,),) = tx.all("worker_lives", worker_id)
     return bool(lives)
-
-
-def _stand_in_line(tx: WriteTransaction, request: PermitRequest) -> list[_Row]:
-    """Give the request the last place in the line of each of its keys."""
-    ((place,),) = tx.all("next_place")
-    lasts = round(request.lasts * 1_000_000)
-    for key in sorted(set(request.keys)):
-        tx.run("insert_permit", request.id, key, place, request.task_id, request.worker_id, request.tokens, lasts)
-    return _rows(tx, request.id)
 
 
 def _obstacle(tx: WriteTransaction, key: Key, row: _Row) -> PermitAnswer | None:
@@ -100,36 +119,36 @@ def _next_chance(tx: WriteTransaction, key: Key, tokens: int) -> datetime | None
     return None
 
 
-def _grant(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row]) -> None:
+def _grant(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row], valid_for: int) -> None:
     """Take the places, and count the calls and the tokens."""
-    settles_at = tx.now + max(keys[row.key].validity() + row.lasts for row in rows)
+    settles_at = tx.now + max(max(keys[row.key].validity(), valid_for) + row.lasts for row in rows)
     for row in rows:
         key = keys[row.key]
-        until, reserved = key.counts_until(tx.now), key.counted(row.tokens)
+        until, reserved = key.counts_until(tx.now, valid_for), key.counted(row.tokens)
         if until is not None:
-            tx.run("add_use", row.key, until, 1, reserved)
+            tx.run("add_use", row.key, until, 1, reserved, tx.now)
             keys.add(row.key, 1, reserved)
         tx.run("grant_permit", permit_id, row.key, tx.now, until, reserved, settles_at)
         key.taken += 1  # by a trigger
 
 
-def _renew(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row]) -> bool:
+def _renew(tx: WriteTransaction, keys: Keys, permit_id: str, rows: Sequence[_Row], valid_for: int) -> bool:
     """Let what was granted before begin from now on: its answer was lost, and the call will count for longer.
 
     False if it counts no more. Then the request waits again at its place, which is before all that came later.
     """
     is_over = any(row.until is not None and row.until <= tx.now for row in rows)
-    settles_at = tx.now + max(keys[row.key].validity() + row.lasts for row in rows)
+    settles_at = tx.now + max(max(keys[row.key].validity(), valid_for) + row.lasts for row in rows)
     for row in rows:
         if is_over:
             tx.run("grant_permit", permit_id, row.key, None, None, 0, None)
             keys[row.key].taken -= 1
             continue
-        until = row.until and max(row.until, keys[row.key].counts_until(tx.now) or row.until)
+        until = row.until and max(row.until, keys[row.key].counts_until(tx.now, valid_for) or row.until)
         if until != row.until:
             tx.run("change_use", row.key, row.until, -1, -row.reserved)
             tx.run("delete_empty_use", row.key, row.until)
-            tx.run("add_use", row.key, until, 1, row.reserved)
+            tx.run("add_use", row.key, until, 1, row.reserved, tx.now)
         tx.run("grant_permit", permit_id, row.key, tx.now, until, row.reserved, settles_at)
     return not is_over
 
@@ -144,6 +163,7 @@ def return_permits(tx: WriteTransaction, returned: Sequence[PermitReturn]) -> No
             if permit.tokens is not None and row.until is not None and keys[row.key].token_limit is not None:
                 _settle_tokens(tx, keys, row, row.until, permit.tokens - row.reserved)
         _delete(tx, permit.id, rows)
+    tx.hints.update(f"queue:{queue}" for queue in lines.let_out(tx, Keys(tx)).values())
 
 
 def _settle_tokens(tx: WriteTransaction, keys: Keys, row: _Row, until: int, more: int) -> None:
@@ -160,6 +180,9 @@ def _delete(tx: WriteTransaction, permit_id: str, rows: Sequence[_Row]) -> None:
 def sweep_permits(tx: WriteTransaction, limit: int) -> int:
     """Delete what dead workers wait for, and what they had when their calls are over; return how many requests."""
     over = tx.all("permits_over", tx.now, limit)
-    for permit_id, _ in over:
-        _delete(tx, permit_id, _rows(tx, permit_id))
+    for permit_id, _, still_takes in over:
+        if still_takes is None:
+            _delete(tx, permit_id, _rows(tx, permit_id))
+        else:
+            tx.run("settle_permit_later", permit_id, tx.now, tx.now + still_takes)
     return len(over)

@@ -11,6 +11,7 @@ tasks, and the short way touches no waiting task. So the order of the two makes 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from holdfast.model.commit import Commit, Held, Verdict
 from holdfast.model.operations import Move, WriteStep
 from holdfast.model.step import Step
 from holdfast.model.transitions import TaskState
-from holdfast.store.records import payload_or_none
+from holdfast.store.records import Row, payload_or_none
 from holdfast.store.sqlite.records import step_values
 from holdfast.store.sqlite.write_transaction import WriteTransaction
 
@@ -108,11 +109,14 @@ def _advance(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, 
 def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
     """End each task that is held as the Commit says and whose end concerns no other task."""
     by_task = {plain.task_id: plain for plain in part}
-    changed, transitions, outcomes, forgotten = [], [], [], []
+    changed, changed_limited = list[Row](), list[Row]()
+    transitions, outcomes, forgotten = [], [], []
+    freed = Counter[str]()
     for (
         moves,
         awaiting,
         limits,
+        has_slot,
         has_outcome,
         has_unfinished,
         task_id,
@@ -128,7 +132,7 @@ def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verd
             continue
         if not _is_next(held, owner, fence, sequence):
             continue
-        changed.append((task_id, held.sequence, end.to, tx.now))
+        (changed_limited if limits and has_slot else changed).append((task_id, held.sequence, end.to, tx.now))
         transitions.append((task_id, moves + 1, state, end.to, end.reason, actor, held.fence, tx.now))
         if end.result is not None or end.error is not None:
             outcomes.append((task_id, payload_or_none(end.result), payload_or_none(end.error)))
@@ -137,10 +141,12 @@ def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verd
         tx.hints.add(f"task:{task_id}")
         if awaiting is not None:
             tx.hints.add(f"queue:{awaiting}")
-        if limits is not None:
-            tx.note_free(limits)
+        if limits is not None and has_slot:
+            freed.update(tx.note_free(limits))
         verdicts[task_id] = _verdict(task_id, held, end.to, None, *shown)
     tx.run_many("end", changed)
+    tx.run_many("end_limited", changed_limited)
+    tx.run_many("give_places_back", sorted(freed.items()))
     tx.run_many("insert_transition", transitions)
     tx.run_many("put_outcome", outcomes)
     tx.run_many("delete_outcome", forgotten)

@@ -23,7 +23,7 @@ from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.listings import approvals_query, count_query, effects_query, page_query
 from holdfast.store.sqlite.reader import Reader
 from holdfast.store.sqlite.records import RECORDS
-from holdfast.store.sqlite.rows import micros
+from holdfast.store.sqlite.rows import micros, moment
 from holdfast.store.sqlite.sql import QUERIES
 
 _SYNCHRONOUS: Final = ("off", "normal", "full", "extra")
@@ -77,7 +77,8 @@ def queued(reader: Reader, queue: str | None, limit: int, after: str | None) -> 
     as_of = begin.as_of or reader.now()
     (due_rank, due_id), (due_at, delayed_id) = begin.due_after, begin.delayed_after
     values = (queue, micros(as_of), micros(due_rank), due_id, micros(due_at or as_of), delayed_id, limit + 1)
-    found = [(RECORDS.task(*task), bool(delayed)) for delayed, *task in reader.rows("queued", *values)]
+    rows = reader.rows("queued", *values)
+    found = [(RECORDS.task(*task), bool(delayed), moment(place)) for delayed, place, *task in rows]
     return queue_page_of(found, limit, as_of)
 
 

@@ -25,7 +25,7 @@ SELECT created_at FROM tasks WHERE id = ?
 -- name: replace_task
 -- All that a later submission with its key changes of a task that was never claimed.
 UPDATE tasks SET agent_id = ?2, priority = ?3, input_digest = ?4, search = ?5, ready = ?6, rank = ?7, available_at = ?8,
-    deadline = ?9, labels = ?10, updated_at = ?11, limits = ?12, waits_for = ?13, held = held & 1 | iif(?12 IS NULL, 0, 2),
+    deadline = ?9, labels = ?10, updated_at = ?11, limits = ?12, waits_for = ?13, held = held & 5 | iif(?12 IS NULL, 0, 2),
     revision = revision + 1
 WHERE id = ?1
 
@@ -75,6 +75,7 @@ SELECT id, owner, fence, sequence, state, held, revision, version, cancel_reques
 -- The same for a Commit that ends its task, with what the end would have to look after besides; with the queue if its other
 -- tasks may wait for the slot, and the limits whose permits it gives back.
 SELECT moves, (SELECT q.name FROM queues q WHERE q.name = tasks.queue AND q.working >= q.concurrency), limits,
+       resting <> fence AS has_slot,
        EXISTS (SELECT 1 FROM outcomes WHERE task_id = ?1) AS has_outcome,
        EXISTS (SELECT 1 FROM approvals WHERE task_id = ?1 AND state = 'open')
            OR EXISTS (SELECT 1 FROM reservations WHERE task_id = ?1)
@@ -90,6 +91,12 @@ UPDATE tasks SET sequence = ?2, revision = revision + 1, updated_at = ?3 WHERE i
 -- All that its end changes of a task for which no other task waits; lifecycle.end and give_back do the same.
 UPDATE tasks SET sequence = ?2, state = ?3, finished_at = ?4, owner = NULL, claim = 0, alone = 0, moves = moves + 1,
     revision = revision + 1, updated_at = ?4
+WHERE id = ?1
+
+-- name: end_limited
+-- The same of a task that had places of its limits, which the caller counts: in no line any more, which tells the trigger.
+UPDATE tasks SET sequence = ?2, state = ?3, finished_at = ?4, owner = NULL, claim = 0, alone = 0, moves = moves + 1,
+    revision = revision + 1, updated_at = ?4, waits_for = NULL
 WHERE id = ?1
 
 -- name: put_step
@@ -261,12 +268,15 @@ SELECT id, label, lease / 1000000.0 AS lease, state, claims, details, started_at
 
 -- name: worker_lease
 -- Whether a worker may act: its state, its last claim, and when it expires on which boot. Besides, whether there is any
--- pause of a queue or a name to look at, any queue whose tasks at work are limited, and when a line of tasks that wait for a
--- limit has to be looked at: no other statement is run for that while there is none.
+-- pause of a queue or a name to look at, any queue whose tasks at work are limited, any that is fair, any task that has to
+-- get its turn first, and when a line of tasks that wait for a limit has to be looked at: no other statement is run for that
+-- while there is none.
 SELECT state, claims, boot_id, expires, lease,
        EXISTS (SELECT 1 FROM pauses WHERE subject >= 'queue:' AND subject < 'queue;')
            OR EXISTS (SELECT 1 FROM pauses WHERE subject >= 'task:' AND subject < 'task;'),
        EXISTS (SELECT 1 FROM queues WHERE concurrency IS NOT NULL),
+       EXISTS (SELECT 1 FROM queues WHERE fair_by IS NOT NULL),
+       EXISTS (SELECT 1 FROM tasks WHERE ready >= 1 AND held >= 4),
        (SELECT look_at FROM limit_keys WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1)
 FROM workers WHERE id = ?
 
@@ -357,7 +367,7 @@ SELECT t.rank, t.id, t.limits FROM json_each(?1) l CROSS JOIN tasks t ON t.id = 
 ORDER BY t.rank, t.id LIMIT ?3
 
 -- name: lease_task
--- A claim's whole change of one task; lifecycle.take does the same.
+-- A claim's whole change of one task; lifecycle.take does the same. Its caller counts the places that it takes.
 UPDATE tasks SET owner = ?2, claim = ?3, alone = ?4, fence = fence + 1, sequence = 0, ready = 0,
     moves = moves + (state = 'pending'), state = iif(state = 'pending', 'running', state),
     revision = revision + 1, updated_at = ?5, started_at = coalesce(started_at, ?5),
@@ -399,7 +409,11 @@ UPDATE queues SET concurrency = ?2 WHERE name = ?1
 UPDATE queues SET retention = ?2, prunes_at = iif(?2 IS NULL, NULL, ?3) WHERE name = ?1
 
 -- name: due_retentions
-SELECT name, retention FROM queues INDEXED BY queues_with_retention WHERE prunes_at <= ?1 ORDER BY prunes_at, name LIMIT ?2
+-- By turn, as in the index. Then what is put off until later than ?3, longer than is ever done: the clock was set back since.
+SELECT name, retention FROM queues INDEXED BY queues_with_retention WHERE prunes_at <= ?1
+UNION ALL
+SELECT name, retention FROM queues INDEXED BY queues_with_retention WHERE prunes_at > ?3
+LIMIT ?2
 
 -- name: put_off_pruning
 UPDATE queues SET prunes_at = ?2 WHERE name = ?1
@@ -550,7 +564,8 @@ SELECT t.id, t.name, t.agent_id, CAST('null' AS BLOB) AS user_input, t.state, o.
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits,
+       iif(t.finished_at IS NULL, t.waits_for, NULL) AS waits_for
 FROM tasks t
 LEFT JOIN outcomes o ON o.task_id = t.id
 WHERE t.id = ?
@@ -736,8 +751,8 @@ FROM tasks INDEXED BY tasks_open WHERE finished_at IS NULL GROUP BY queue ORDER 
 -- Due are the ready ones, which the index has in order for each queue and name: `lines` jumps from one pair to the next
 -- (by the name, then by the queue: of (queue, name) > (?, ?) with an end beside it SQLite would use the queue alone), and
 -- of each only a page is read, as in a claim. `held_lines` does the same for tasks that wait for a limit. Beside them,
--- suspects and tasks whose time has come but that no sweep has seen: few, as long as any worker claims, so that they may
--- be sorted. No name has the last of all characters in it.
+-- suspects, tasks whose time has come but that no sweep has seen, and tasks of a fair queue that have no turn yet: few, as
+-- long as any worker claims, so that they may be sorted. No name has the last of all characters in it.
 WITH RECURSIVE lines (queue, name) AS (
     SELECT queue, name FROM tasks WHERE id = (
         SELECT id FROM tasks
@@ -781,6 +796,13 @@ WITH RECURSIVE lines (queue, name) AS (
     UNION ALL
     SELECT * FROM (
         SELECT id, 0, rank FROM tasks
+        WHERE ready >= 1 AND held >= 4 AND held & 1 = 0
+          AND queue BETWEEN coalesce(?1, '') AND coalesce(?1, char(1114111))
+          AND (rank, id) > (?3, ?4) AND state = 'pending' AND (deadline IS NULL OR deadline > ?2 OR must_undo)
+        ORDER BY rank, id LIMIT ?7)
+    UNION ALL
+    SELECT * FROM (
+        SELECT id, 0, rank FROM tasks
         WHERE state = 'pending' AND ready = 0 AND owner IS NULL AND available_at <= ?2 AND (rank, id) > (?3, ?4)
           AND held & 1 = 0
           AND (?1 IS NULL OR queue = ?1) AND (deadline IS NULL OR deadline > ?2 OR must_undo)
@@ -794,7 +816,7 @@ WITH RECURSIVE lines (queue, name) AS (
         ORDER BY available_at, id LIMIT ?7)
     ORDER BY delayed, place, id LIMIT ?7
 )
-SELECT p.delayed, {r.task} FROM page p CROSS JOIN shown_tasks r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
+SELECT p.delayed, p.place, {r.task} FROM page p CROSS JOIN shown_tasks r ON r.id = p.id ORDER BY p.delayed, p.place, p.id
 
 -- name: ids_that_begin
 -- Of the table and the column that are filled in: a range of the index that begins with the id, so that nothing in the

@@ -113,7 +113,7 @@ def prune(tx: WriteTransaction, older_than: timedelta, limit: int) -> Pruned:
 def prune_kept(tx: WriteTransaction, limit: int) -> int:
     """Delete ended tasks that their queues keep no longer, of the queues whose turn it is; return how many."""
     deleted = 0
-    for queue, retention in tx.all("due_retentions", tx.now, limit):
+    for queue, retention in tx.all("due_retentions", tx.now, limit, tx.now + PRUNES_EVERY // _MICROSECOND):
         for state, kept_for in json.loads(retention).items():
             if deleted < limit:
                 deleted += _prune_queue(tx, queue, state, tx.now - kept_for, limit - deleted)

@@ -1,4 +1,4 @@
-"""The statements of queries.sql and limits.sql by name, with the columns of every record filled in."""
+"""The statements of the .sql files by name, with the columns of every record filled in."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def _shorten(sql: str) -> str:
 
 QUERIES: Final = {
     name: _shorten(name_columns(sql.replace("{task_row}", ", ".join(TASK_COLUMNS))))
-    for name, sql in named_queries("holdfast.store.sqlite", "queries.sql", "limits.sql").items()
+    for name, sql in named_queries("holdfast.store.sqlite", "queries.sql", "limits.sql", "turns.sql").items()
 }

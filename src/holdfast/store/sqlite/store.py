@@ -53,7 +53,7 @@ class SqliteBackend(Database, Backend):
     heartbeat = written(lease.heartbeat)
     drain = written(lease.drain)
     retire = lease.retire_worker
-    claim = written(lease.claim, items=lambda claim: claim.limit)
+    claim = lease.claim_ready
     acquire = written(lease.acquire)
     has_suspect = quickly(lease.has_suspect)
     owned = quickly(lease.owned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -12,7 +13,7 @@ from holdfast.model.records import Event
 from holdfast.model.task import JsonValue, NewTask, Submitted, is_untouched, search_text, stays_in_queue
 from holdfast.model.transitions import TaskState
 from holdfast.store.records import Row, payload_or_none
-from holdfast.store.sqlite import limits
+from holdfast.store.sqlite import limits, lines
 from holdfast.store.sqlite.database import MANY, Database
 from holdfast.store.sqlite.flow import full_queue
 from holdfast.store.sqlite.lifecycle import EVENT, wake, write_outcome
@@ -111,8 +112,9 @@ def _all_new(tx: WriteTransaction, tasks: Sequence[NewTask]) -> bool:
 
 def _store(tx: WriteTransaction, tasks: Sequence[NewTask], inputs: Sequence[bytes]) -> None:
     limits.ensure_keys(tx, [key for task in tasks for key in task.limits])
+    room = lines.room_for_more(tx, [task.limits[0] for task in tasks if len(task.limits) == 1])
     try:
-        tx.run_many("insert_task", [_row(tx, task, body) for task, body in zip(tasks, inputs, strict=True)])
+        tx.run_many("insert_task", [_row(tx, task, body, room) for task, body in zip(tasks, inputs, strict=True)])
     except apsw.ConstraintError as error:
         raise full_queue(tx, error, [task.queue for task in tasks]) or error from None
     if tasks:
@@ -130,11 +132,15 @@ def _store(tx: WriteTransaction, tasks: Sequence[NewTask], inputs: Sequence[byte
         tx.hints.add(f"task:{task.id}")
 
 
-def _row(tx: WriteTransaction, task: NewTask, user_input: bytes) -> Row:
+def _row(tx: WriteTransaction, task: NewTask, user_input: bytes, room: Counter[str]) -> Row:
     available_at = tx.now if task.available_at is None else micros(task.available_at)
     state = task.state
     ready = state is TaskState.REVIEW or (state is TaskState.PENDING and available_at <= tx.now)
-    is_held = bool(task.limits) and not state.is_terminal  # in the line of its first key; see decision 0032
+    waits_for = task.limits[0] if task.limits and not state.is_terminal else None
+    is_held = waits_for is not None  # in the line of its first key; see decision 0032
+    if waits_for is not None and ready and len(task.limits) == 1 and room[waits_for] > 0:
+        room[waits_for] -= 1
+        is_held = False
     if ready:
         tx.hints.add(f"queue:{task.queue}")
     return (
@@ -159,7 +165,7 @@ def _row(tx: WriteTransaction, task: NewTask, user_input: bytes) -> Row:
         payload_or_none(dict(task.labels) or None),
         payload_or_none(list(task.limits) or None),
         2 if is_held else 0,
-        task.limits[0] if is_held else None,
+        waits_for,
     )
 
 

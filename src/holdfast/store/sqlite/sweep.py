@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import QUIET_FOR, Swept, WorkerState, after_death
-from holdfast.store.sqlite import lifecycle, lines, permits
+from holdfast.store.sqlite import lifecycle, limits, lines, permits, turns
 from holdfast.store.sqlite.lease import is_expired
 from holdfast.store.sqlite.limit_keys import Keys
 from holdfast.store.sqlite.retention import prune_kept
@@ -23,7 +25,11 @@ def sweep(tx: WriteTransaction, limit: int) -> Swept:
     failed, woken_to_undo = _fail_late(tx, limit)
     due = _make_ready(tx, limit)
     settled = permits.sweep_permits(tx, limit)
+    with suppress(turns.TooMany):  # a claim does it
+        turns.give_turns(tx, most=turns.MOST_HERE)
+    lines.follow_clock(tx)
     tx.hints.update(f"queue:{queue}" for queue in lines.let_out(tx, Keys(tx)).values())
+    limits.sweep_keys(tx)
     pruned = prune_kept(tx, limit)
     counts = (len(recovered) + len(poisoned), len(expired), len(woken), len(failed) + len(woken_to_undo), due, settled)
     ((next_due, next_tick),) = tx.all("next_due")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import apsw
 
 from holdfast.model.commit import Commit, Verdict
-from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, QueueFull, StoreError
+from holdfast.model.errors import Conflict, HoldfastError, InvalidValue, NotFound, QueueFull, StoreError
 from holdfast.model.task import NewTask, Submitted
 from holdfast.store.placeholders import numbered
 from holdfast.store.sqlite.commit import apply_all
@@ -67,7 +67,7 @@ class SqliteTransaction(StoreTransaction):
     async def _submit(self, tasks: Sequence[NewTask]) -> list[Submitted] | HoldfastError:
         try:
             answers, hints = await self._write(lambda tx: submit_all(tx, tasks))
-        except (QueueFull, Conflict) as refusal:
+        except (QueueFull, Conflict, NotFound, InvalidValue) as refusal:
             return refusal
         self.hints |= hints
         return answers

@@ -11,8 +11,9 @@ from holdfast.store.records import Row, keys_of
 from holdfast.store.sqlite.rows import TASK_COLUMNS, TaskRow, column_values, had_slot, has_slot, task_row
 from holdfast.store.sqlite.sql import QUERIES
 
-_ASSIGNMENTS = {column: f"{column} = ?" for column in TASK_COLUMNS} | {"held": "held = held & 2 | ? & 1"}
-"""What holds a task for its limits is the second bit. Triggers set it, so that the row at hand may not know it."""
+_ASSIGNMENTS = {column: f"{column} = ?" for column in TASK_COLUMNS} | {"held": "held = (held & 6) | (? & 1)"}
+"""What holds a task for its limits, or until it has its turn, are the other bits. Triggers set them, so that the row at
+hand may not know them."""
 
 _WORTH_A_HINT = frozenset({"moves", "version", "cancel_requested"})
 _OF_THE_SLOT = frozenset({"owner", "resting"})
@@ -98,6 +99,8 @@ class WriteTransaction:
         if row.limits is not None and had_slot(row) and not has_slot(row):
             self.note_free(row.limits)
 
-    def note_free(self, limits: bytes) -> None:
-        """Hint to steps that places of these limits are free. Tasks wait for a claim or a sweep to let them out."""
-        self.hints.update(f"limit:{key}" for key in keys_of(limits))
+    def note_free(self, limits: bytes) -> tuple[str, ...]:
+        """Hint to steps that places of these limits are free; return their keys. A claim or a sweep lets tasks out."""
+        keys = keys_of(limits)
+        self.hints.update([f"limit:{key}" for key in keys])
+        return keys

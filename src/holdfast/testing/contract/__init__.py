@@ -62,6 +62,7 @@ submit.py              submit: a task is stored once, even if it is sent many ti
 sweep_dead_workers.py  sweep: tasks are taken back from workers that fell silent
 sweep_time.py          sweep: timers, delays, deadlines and expiries, in bounded batches
 transactions.py        Submissions within a transaction: there with everything else that it writes, or not at all
+turns.py               Turns: the tasks of a fair queue are claimed by turns of the values of a label
 undoing.py             Undoing: the deadline no longer counts for a task whose steps are being compensated
 waits.py               Waiting: a task waits for a stored fact, so it never misses it, in either order
 """
@@ -124,6 +125,7 @@ from holdfast.testing.contract.submit import SubmitContract
 from holdfast.testing.contract.sweep_dead_workers import SweepOfDeadWorkersContract
 from holdfast.testing.contract.sweep_time import SweepOfTimeContract
 from holdfast.testing.contract.transactions import TransactionContract
+from holdfast.testing.contract.turns import TurnsContract
 from holdfast.testing.contract.undoing import UndoingContract
 from holdfast.testing.contract.waits import WaitsContract
 
@@ -169,6 +171,7 @@ class StoreContract(
     PausesContract,
     FullQueuesContract,
     PlacesContract,
+    TurnsContract,
     LimitsContract,
     LimitLinesContract,
     RatesContract,

@@ -112,6 +112,15 @@ class LimitLinesContract(ContractBase):
         assert await claimed_ids(store, limit=1) == ["third"]
         assert await claimed_ids(store, number=2) == ["fourth"]
 
+    async def test_a_claim_is_filled_behind_tasks_whose_keys_are_full(self, store: StateStore) -> None:
+        """In the order of the queue, also with keys that nothing has named before."""
+        await store.set_limit(Limit(name="tenant", concurrency=2, each=True))
+        await enter(store)
+        await store.submit([new_task(f"{n:03}", queue="line", limits=[f"tenant:{n // 10}"]) for n in range(200)])
+        expected = [f"{n:03}" for n in range(200) if n % 10 < 2]
+        assert await claimed_ids(store, queues=("line",), limit=30) == expected[:30]
+        assert await claimed_ids(store, number=2, queues=("line",), limit=30) == expected[30:]
+
     async def test_a_claim_hints_what_it_lets_out_for_others(self, store: StateStore) -> None:
         """In a queue that its own worker does not serve."""
         await store.set_limit(Limit(name="openai", concurrency=1))

@@ -97,6 +97,32 @@ class LimitsContract(ContractBase):
         assert len(await store.limit_uses(limit=2)) == 2
         assert await store.limit_uses("unknown") == []
 
+    async def test_an_idle_key_is_forgotten_until_it_is_needed(self, store: StateStore, clock: ManualClock) -> None:
+        """With a key for each run there would be more and more. What waits with a key finds it again."""
+        await store.set_limit(Limit(name="run", concurrency=1, each=True))
+        await store.set_limit(Limit(name="slow", rate=1, per=HOUR, each=True))
+        await store.set_limit(Limit(name="openai", concurrency=1))
+        await enter(store, lease=86_400)
+        done = await running_task(store, "done", "worker of done", limits=["run:done", "slow:done"])
+        waiting = await running_task(store, "waiting", "worker of waiting", limits=["run:waiting"])
+        await waiting.apply(move(TaskState.WAITING, waits=(UntilTime(key="t", at=clock.now() + 3 * HOUR),)))
+        later = clock.now() + 3 * HOUR
+        await submit_one(store, "delayed", queue="later", limits=["run:a", "run:delayed"], available_at=later)
+        await submit_one(store, "pending", queue="later", limits=["run:pending"])
+        await done.apply(COMPLETE)
+        clock.advance(61)
+        await store.sweep()
+        assert [use.key for use in await store.limit_uses()] == ["run:pending", "slow:done", "openai"]
+        clock.advance(7200)
+        await store.sweep()
+        assert [use.key for use in await store.limit_uses()] == ["run:pending", "openai"]
+        clock.advance(3600)
+        await store.sweep()
+        await submit_one(store, "new", queue="later", limits=["run:done"])
+        assert len(await claimed_ids(store, queues=("queue of waiting", "later"), limit=10)) == 4
+        for key in ("run:a", "run:delayed", "run:done", "run:pending", "run:waiting"):
+            assert await taken(store, key) == (1, 0)
+
     async def test_each_is_for_ever(self, store: StateStore) -> None:
         """The keys of stored tasks would name nothing."""
         await store.set_limit(Limit(name="tenant", concurrency=1, each=True))

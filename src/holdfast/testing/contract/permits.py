@@ -82,6 +82,53 @@ class PermitsContract(ContractBase):
         use = await use_of(store, "openai")
         assert (use.taken, use.waiting, use.calls) == (1, 1, 1)
 
+    async def test_a_refusal_says_what_holds_after_the_call(self, store: StateStore, clock: ManualClock) -> None:
+        """Also where the same call has granted the permit behind which the request waits."""
+        await store.set_limit(Limit(name="a", concurrency=1))
+        calls = await store.set_limit(Limit(name="calls", rate=1, per=10 * SECOND))
+        await enter(store)
+        assert (await take(store, "first", "a")).granted
+        assert (await take(store, "both", "a", "calls")).waits_for == "a"
+        await give_back(store, "first")
+        asked = [request("behind", "calls"), request("both", "a", "calls")]
+        refused = PermitAnswer(granted=False, waits_for="calls", again_at=end_of_use(calls, clock.now()))
+        assert await store.take_permits(asked) == [refused, GRANTED]
+
+    async def test_a_dead_worker_is_only_refused(self, store: StateStore) -> None:
+        """It waits for no pause and no time."""
+        await store.set_limit(Limit(name="a", concurrency=1))
+        await store.set_limit(Limit(name="b", rate=1, per=SECOND))
+        await enter(store)
+        await enter(store, "gone")
+        assert (await take(store, "first", "a", "b")).granted
+        assert not (await take(store, "both", "a", "b", worker_id="gone")).granted
+        await store.retire("gone")
+        await store.pause("limit:a", by="ann")
+        await give_back(store, "first")
+        for permit_id in ("both", "new"):
+            answer = await take(store, permit_id, "b", "a", worker_id="gone")
+            assert answer == PermitAnswer(granted=False, waits_for="a")
+
+    async def test_a_permit_that_is_valid_for_longer_counts_for_longer(
+        self, store: StateStore, clock: ManualClock
+    ) -> None:
+        """A shorter time than that of the limit changes nothing. A permit that is answered again gets the time, too."""
+        limit = await store.set_limit(Limit(name="openai", rate=2, per=SECOND))
+        await enter(store)
+        late = 3.0
+        assert (await take(store, "a", valid_for=limit.validity.total_seconds() / 2)).granted
+        assert (await take(store, "b", valid_for=late)).granted
+        assert (await take(store, "next")).again_at == end_of_use(limit, clock.now())
+        await give_back(store, "a", "b", "next")
+        clock.advance(1.2)
+        assert (await use_of(store, "openai")).calls == 1
+        assert (await take(store, "c")).granted
+        assert (await take(store, "c", valid_for=5.0)).granted
+        clock.advance(late)
+        assert (await use_of(store, "openai")).calls == 1
+        clock.advance(late)
+        assert (await use_of(store, "openai")).calls == 0
+
     async def test_all_keys_of_a_request_or_none(self, store: StateStore) -> None:
         """One that waits for another key keeps its place in this line: no other comes before it."""
         for name in ("a", "b", "c"):
@@ -203,8 +250,7 @@ class PermitsContract(ContractBase):
         await submit_one(store, "last", limits=["openai"])
         assert (await take(store, "c")).granted
         assert await claimed_ids(store, number=3) == []
-        await give_back(store, "b")
-        await hints_of(store, store.sweep(), "queue:default")
+        await hints_of(store, give_back(store, "b"), "queue:default")  # tasks hear of it, too
         assert await claimed_ids(store, number=3) == ["last"]
 
     async def test_a_dead_worker_waits_for_nothing(self, store: StateStore, clock: ManualClock) -> None:
@@ -297,6 +343,7 @@ class PermitsContract(ContractBase):
             {"lasts": float("nan")},
             {"lasts": float("inf")},
             {"lasts": "long"},
+            {"valid_for": -1.0},
         ):
             given: dict[str, Any] = {"id": "a", "task_id": "task", "worker_id": "worker", "keys": ["tenant:a"]}
             with row(options), pytest.raises(InvalidValue):

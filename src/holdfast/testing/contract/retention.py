@@ -57,6 +57,19 @@ class RetentionContract(ContractBase):
                 await store.set_queue(QUEUE, retention=retention)  # type: ignore[arg-type]
         assert await store.queue_settings() == []
 
+    async def test_a_clock_that_was_set_back_puts_nothing_off(self, store: StateStore, clock: ManualClock) -> None:
+        """A sweep in a wrong future has put the next look off until then; the next sweep looks all the same."""
+        await store.set_queue(QUEUE, retention={"completed": timedelta(0)})
+        clock.jump_wall(DAY)
+        assert (await store.sweep()).pruned == 0
+        clock.jump_wall(-DAY)
+        await submit_one(store, "ended", state=TaskState.COMPLETED)
+        clock.advance(MOMENT)
+        assert (await store.sweep()).pruned == 1
+        await submit_one(store, "later", state=TaskState.COMPLETED)
+        clock.advance(MOMENT)
+        assert (await store.sweep()).pruned == 0, "it looks as often as ever"
+
     async def test_ended_tasks_go_by_queue_and_state(self, store: StateStore, clock: ManualClock) -> None:
         """Each by its own setting, counted from the exact moment of its end. Open tasks stay, and other queues."""
         for queue in (QUEUE, "other"):

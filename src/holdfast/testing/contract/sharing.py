@@ -66,6 +66,25 @@ class ReopenContract(ContractBase):
         assert [answer.granted for answer in await store.take_permits(requests)] == [True, False, False]
         await store.close_limit(["tenant/\U0001f600:closed"], clock.now() + timedelta(hours=1))
 
+    async def test_turns_are_as_they_were(self, store: StateStore, another_store: Callable[[], StateStore]) -> None:
+        """Of tasks that have one, of lanes that are empty, and of those that wait for theirs."""
+
+        async def submit_to(store: StateStore, tenant: str, *task_ids: str) -> None:
+            labels = {"tenant": tenant}
+            await store.submit([new_task(task_id, queue="fair", labels=labels) for task_id in task_ids])
+
+        await store.set_queue("fair", fair_by="tenant")
+        await submit_to(store, "a", "a0", "a1", "a2", "a3")
+        await submit_to(store, "b", "b0", "b1")
+        await enter(store)
+        assert await claimed_ids(store, limit=4, queues=("fair",)) == ["a0", "b0", "a1", "b1"]
+        await submit_to(store, "c", "c0")
+        await store.close()
+        async with another_store() as again:
+            await submit_to(again, "b", "b2")
+            await enter(again, "later")
+            assert await claimed_ids(again, "later", queues=("fair",)) == ["c0", "a2", "b2", "a3"]
+
     async def test_permits_are_as_they_were(
         self, store: StateStore, clock: ManualClock, another_store: Callable[[], StateStore]
     ) -> None:

@@ -36,6 +36,8 @@ def mark_readiness(tables: Tables, task_id: str, now: datetime) -> None:
         ready = NOT_READY
     else:
         ready = READY_ALONE if task.deaths >= ALONE_AFTER else READY
+    if tables.tasks[task_id].ready == NOT_READY:
+        tables.change_row(task_id, turn=None)
     tables.change_row(task_id, ready=ready)
     if task.limits and task.owner is None and not task.state.is_terminal and ready:
         tables.change_task(task_id, waits_for=task.limits[0])

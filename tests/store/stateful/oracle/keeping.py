@@ -56,7 +56,9 @@ def prune(tables: Tables, older_than: timedelta, limit: int, now: datetime) -> P
 def prune_kept(tables: Tables, limit: int, now: datetime) -> int:
     """Delete what queues keep no longer, of those whose turn it is: whole trees by their roots, children first."""
     deleted = 0
-    for _, queue in sorted((at, queue) for queue, at in tables.prunes_at.items() if at <= now)[:limit]:
+    ahead = now + PRUNES_EVERY  # later than that only because the clock was set back
+    due = {queue: min(at, now) for queue, at in tables.prunes_at.items() if at <= now or at > ahead}
+    for _, queue in sorted((at, queue) for queue, at in due.items())[:limit]:
         for state, kept_for in (tables.queues[queue].retention or {}).items():
             gone = _kept_no_longer(tables, queue, state, now - kept_for)[: limit - deleted]
             _delete_with_belongings(tables, gone, now - kept_for)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from holdfast.model.errors import Conflict, LeaseHeld, NoPlace, NotFound, WorkerDead
 from holdfast.model.pause import paused_message
-from holdfast.model.task import Task, rank
+from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, Worker, WorkerState
 from tests.store.stateful.oracle.changes import Cause, log_transition, mark_readiness, move, take_away, touch
@@ -15,6 +15,7 @@ from tests.store.stateful.oracle.limiting import begin, full_key, stand_in_lines
 from tests.store.stateful.oracle.pausing import is_paused, pause_on
 from tests.store.stateful.oracle.queueing import no_place
 from tests.store.stateful.oracle.tables import NOT_READY, READY, READY_ALONE, Tables, TaskRow, WorkerRow
+from tests.store.stateful.oracle.turning import give_turns, go_on, in_order, place, waits_for_turn
 
 
 def register(tables: Tables, new: NewWorker, now: datetime, boot: timedelta) -> Worker:
@@ -39,7 +40,10 @@ def heartbeat(tables: Tables, worker_id: str, now: datetime, boot: timedelta) ->
     worker = replace(row.worker, seen_at=now)
     tables.workers[worker_id] = WorkerRow(worker=worker, expires=boot + timedelta(seconds=worker.lease))
     unwanted = (held.task.id for held in _held_by(tables, worker_id) if held.task.cancel_requested is not None)
-    suspects = any(task.ready == READY_ALONE and task.task.id not in tables.pauses for task in tables.tasks.values())
+    suspects = any(
+        task.ready == READY_ALONE and task.task.id not in tables.pauses and not waits_for_turn(tables, task)
+        for task in tables.tasks.values()
+    )
     cancelled = frozenset(unwanted)
     paused = frozenset(held.task.id for held in _held_by(tables, worker_id)) & tables.pauses.keys()
     return Heartbeat(cancel_requested=cancelled, suspects=suspects, paused=paused - cancelled)
@@ -69,10 +73,12 @@ def claim(tables: Tables, asked: Claim, now: datetime, boot: timedelta) -> list[
     row = _living(tables, asked.worker_id)
     if asked.number <= row.worker.claims:
         again = [held for held in _held_by(tables, asked.worker_id) if held.claim == asked.number]
-        return [Claimed(task=held.task, fresh=False, alone=held.alone) for held in sorted(again, key=_place)]
+        return [Claimed(task=held.task, fresh=False, alone=held.alone) for held in sorted(again, key=place)]
     if row.worker.state is WorkerState.DRAINING or row.expires <= boot:
         return []
     wanted_readiness, limit = (READY_ALONE, min(asked.limit, 1)) if asked.alone else (READY, asked.limit)
+    if limit > 0:
+        give_turns(tables, asked.queues)
     candidates = [
         candidate
         for candidate in tables.tasks.values()
@@ -84,12 +90,17 @@ def claim(tables: Tables, asked: Claim, now: datetime, boot: timedelta) -> list[
         and not is_paused(tables, candidate.task)
     ]
     granted: list[Claimed] = []
-    for candidate in sorted(candidates, key=_place):
-        if len(granted) < limit and _why_not(tables, candidate.task, now) is None:
+    while candidates and len(granted) < limit:
+        candidate = in_order(candidates)[0]
+        candidates.remove(candidate)
+        if _why_not(tables, candidate.task, now) is None:
             _set_key_form(tables, candidate.task, asked.key_form)
             chosen = tables.tasks[candidate.task.id]
             begin(tables, chosen.task, now)
             granted.append(_grant(tables, chosen, asked.worker_id, asked.number, now, alone=asked.alone))
+            if not asked.alone:
+                go_on(tables, candidate.task.id)
+    granted.sort(key=lambda claimed: place(tables.tasks[claimed.task.id]))
     if granted:
         tables.workers[asked.worker_id] = replace(row, worker=replace(row.worker, claims=asked.number))
     stand_in_lines(tables, now)
@@ -139,6 +150,7 @@ def has_suspect(tables: Tables, asked: Claim) -> bool:
         and row.task.key_form <= asked.key_form
         and not is_paused(tables, row.task)
         and no_place(tables, row.task) is None
+        and not waits_for_turn(tables, row)
         for row in tables.tasks.values()
     )
 
@@ -175,8 +187,3 @@ def _set_state(tables: Tables, row: WorkerRow, state: WorkerState) -> None:
 
 def _held_by(tables: Tables, worker_id: str) -> list[TaskRow]:
     return [row for row in tables.tasks.values() if row.task.owner == worker_id]
-
-
-def _place(row: TaskRow) -> tuple[datetime, str]:
-    assert row.task.available_at is not None
-    return rank(row.task.available_at, row.task.priority), row.task.id

@@ -60,8 +60,14 @@ def close_limit(tables: Tables, keys: Sequence[str], until: datetime) -> None:
 
 
 def limit_uses(tables: Tables, name: str | None, limit: int, now: datetime) -> list[LimitUse]:
-    found = [_use(tables, key, now) for key in sorted(tables.keys) if name in {None, limit_name(key)}]
-    return sorted(found, key=lambda use: not (use.taken or use.waiting or use.calls or use.tokens))[:limit]
+    of_tasks = {key for row in tables.tasks.values() for key in row.task.limits}
+    found = [_use(tables, key, now) for key in sorted(of_tasks | tables.keys.keys()) if name in {None, limit_name(key)}]
+    known = [use for use in found if use.key in tables.keys or _is_used(use)]
+    return sorted(known, key=lambda use: not _is_used(use))[:limit]
+
+
+def _is_used(use: LimitUse) -> bool:
+    return bool(use.taken or use.waiting or use.calls or use.tokens)
 
 
 def _use(tables: Tables, key: str, now: datetime) -> LimitUse:
@@ -73,7 +79,7 @@ def _use(tables: Tables, key: str, now: datetime) -> LimitUse:
         waiting=len(steps) + sum(row.task.waits_for == key for row in waiting_tasks(tables)),
         calls=sum(calls for calls, _ in _uses(tables, key, now)),
         tokens=sum(tokens for _, tokens in _uses(tables, key, now)),
-        closed_until=tables.keys[key],
+        closed_until=tables.keys[key] if _is_closed(tables, key, now) else None,
     )
 
 
@@ -99,7 +105,7 @@ def _is_paused(tables: Tables, key: str) -> bool:
 
 
 def _is_closed(tables: Tables, key: str, now: datetime) -> bool:
-    until = tables.keys[key]
+    until = tables.keys.get(key)
     return until is not None and until > now
 
 
@@ -130,11 +136,11 @@ def begin(tables: Tables, task: Task, now: datetime) -> None:
         _count(tables, key, counts_until(tables, key, now), 1, 0)
 
 
-def counts_until(tables: Tables, key: str, now: datetime) -> datetime | None:
+def counts_until(tables: Tables, key: str, now: datetime, valid_for: timedelta = timedelta(0)) -> datetime | None:
     limit = tables.flow_limits[limit_name(key)]
     if limit.per is None:
         return None
-    end, grain = now + limit.validity + limit.per - _EPOCH, grain_of(limit.per)
+    end, grain = now + max(limit.validity, valid_for) + limit.per - _EPOCH, grain_of(limit.per)
     return _EPOCH + -(-end // grain) * grain
 
 
@@ -172,24 +178,33 @@ def next_looks(tables: Tables, now: datetime) -> Iterator[datetime]:
 
 def take_permits(tables: Tables, requests: Sequence[PermitRequest], now: datetime) -> list[PermitAnswer]:
     check_keys_of(tables, {key for request in requests for key in request.keys})
-    return [_answer(tables, request, now) for request in requests]
+    valid_for = timedelta(seconds=max((request.valid_for for request in requests), default=0.0))
+    for request in requests:
+        permit = tables.permits.get(request.id)
+        if permit is not None and permit.granted_at is not None:
+            _renew(tables, permit, now, valid_for)
+        elif permit is None and _lives(tables, request.worker_id):
+            place = max((permit.place for permit in tables.permits.values()), default=0) + 1
+            tables.permits[request.id] = PermitRow(request=request, place=place)
+    for request in requests:
+        permit = tables.permits.get(request.id)
+        if permit is not None and permit.granted_at is None and _refusal(tables, request, now) is None:
+            _grant(tables, permit, now, valid_for)
+    answers = [_refusal(tables, request, now) for request in requests]
+    return [PermitAnswer(granted=True) if answer is None else answer for answer in answers]
 
 
-def _answer(tables: Tables, request: PermitRequest, now: datetime) -> PermitAnswer:
+def _refusal(tables: Tables, request: PermitRequest, now: datetime) -> PermitAnswer | None:
+    """Return why a request has no permit, and cannot have one; None: it has, or could."""
     permit = tables.permits.get(request.id)
-    if permit is not None and permit.granted_at is not None and _renew(tables, permit, now):
-        return PermitAnswer(granted=True)
-    if not _lives(tables, request.worker_id):
-        return PermitAnswer(granted=False, waits_for=min(request.keys))
     if permit is None:
-        place = max((permit.place for permit in tables.permits.values()), default=0) + 1
-        tables.permits[request.id] = PermitRow(request=request, place=place)
-    permit = tables.permits[request.id]
-    for key in permit.keys:
-        if (answer := _obstacle(tables, permit, key, now)) is not None:
-            return answer
-    _grant(tables, permit, now, {key: _reserved(tables, permit, key) for key in permit.keys})
-    return PermitAnswer(granted=True)
+        return PermitAnswer(granted=False, waits_for=min(request.keys))
+    if permit.granted_at is not None:
+        return None
+    if not _lives(tables, permit.request.worker_id):
+        return PermitAnswer(granted=False, waits_for=min(permit.keys))
+    obstacles = (_obstacle(tables, permit, key, now) for key in permit.keys)
+    return next((answer for answer in obstacles if answer is not None), None)
 
 
 def _obstacle(tables: Tables, permit: PermitRow, key: str, now: datetime) -> PermitAnswer | None:
@@ -220,34 +235,35 @@ def _reserved(tables: Tables, permit: PermitRow, key: str) -> int:
     return 0 if limit.tokens is None else min(permit.request.tokens, limit.tokens)
 
 
-def _grant(tables: Tables, permit: PermitRow, now: datetime, reserved: dict[str, int]) -> None:
-    uses = {key: (counts_until(tables, key, now), reserved[key]) for key in permit.keys}
+def _grant(tables: Tables, permit: PermitRow, now: datetime, valid_for: timedelta) -> None:
+    uses = {key: (counts_until(tables, key, now, valid_for), _reserved(tables, permit, key)) for key in permit.keys}
     for key, (until, tokens) in uses.items():
         _count(tables, key, until, 1, tokens)
     tables.permits[permit.request.id] = replace(
-        permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now)
+        permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now, valid_for)
     )
 
 
-def _settles_at(tables: Tables, permit: PermitRow, now: datetime) -> datetime:
-    validity = max(tables.flow_limits[limit_name(key)].validity for key in permit.keys)
+def _settles_at(tables: Tables, permit: PermitRow, now: datetime, valid_for: timedelta) -> datetime:
+    validity = max(valid_for, *(tables.flow_limits[limit_name(key)].validity for key in permit.keys))
     return now + validity + timedelta(seconds=permit.request.lasts)
 
 
-def _renew(tables: Tables, permit: PermitRow, now: datetime) -> bool:
+def _renew(tables: Tables, permit: PermitRow, now: datetime, valid_for: timedelta) -> None:
     """Let it count from now on; or have it wait again, if any use of it counts no more."""
     permit_id = permit.request.id
     if any(until is not None and until <= now for until, _ in permit.uses.values()):
         tables.permits[permit_id] = replace(permit, granted_at=None, uses={}, settles_at=None)
-        return False
+        return
     uses = {}
     for key, (until, tokens) in permit.uses.items():
-        later = counts_until(tables, key, now)
+        later = counts_until(tables, key, now, valid_for)
         _count(tables, key, until, -1, -tokens)
         uses[key] = (until if until is None or later is None else max(until, later), tokens)
         _count(tables, key, uses[key][0], 1, tokens)
-    tables.permits[permit_id] = replace(permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now))
-    return True
+    tables.permits[permit_id] = replace(
+        permit, granted_at=now, uses=uses, settles_at=_settles_at(tables, permit, now, valid_for)
+    )
 
 
 def return_permits(tables: Tables, returned: Sequence[PermitReturn], now: datetime) -> None:
@@ -258,6 +274,14 @@ def return_permits(tables: Tables, returned: Sequence[PermitReturn], now: dateti
         for key, (until, reserved) in permit.uses.items():
             if until is not None and until > now and tables.flow_limits[limit_name(key)].tokens is not None:
                 _count(tables, key, until, 0, given.tokens - reserved)
+
+
+def forget_idle_keys(tables: Tables, now: datetime) -> None:
+    """Forget the keys that nothing uses, of limits that hold for each key apart."""
+    for key in list(tables.keys):
+        use = _use(tables, key, now)
+        if use.limit.each and not _is_used(use) and not _is_closed(tables, key, now):
+            del tables.keys[key]
 
 
 def sweep_permits(tables: Tables, limit: int, now: datetime) -> int:

@@ -10,6 +10,7 @@ from holdfast.model.queue_settings import QueueChange, QueueSettings
 from holdfast.model.task import Task
 from tests.store.stateful.oracle.submitting import pending_in
 from tests.store.stateful.oracle.tables import Tables
+from tests.store.stateful.oracle.turning import begin_again
 
 
 def set_queue(tables: Tables, name: str, change: QueueChange, now: datetime) -> QueueSettings:
@@ -19,6 +20,8 @@ def set_queue(tables: Tables, name: str, change: QueueChange, now: datetime) -> 
         tables.prunes_at.pop(name, None)
     elif tables.queues[name].retention != before.retention:
         tables.prunes_at[name] = now
+    if tables.queues[name].fair_by != before.fair_by:
+        begin_again(tables, name)
     return settings_of(tables, name)
 
 

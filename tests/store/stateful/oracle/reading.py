@@ -12,11 +12,12 @@ from holdfast.model.errors import NotFound
 from holdfast.model.queries import Loaded, Noun, Page, QueueCounts, Summary, TaskFilter, Vitals
 from holdfast.model.records import Account, Checkpoint, PatchRecord, Reservation
 from holdfast.model.step import Step
-from holdfast.model.task import Task, rank
+from holdfast.model.task import Task
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import WorkerState
 from holdfast.store.cursor import from_cursor, from_queue_cursor, queue_page_of, to_cursor
 from tests.store.stateful.oracle.tables import NOT_READY, Tables, TaskRow
+from tests.store.stateful.oracle.turning import place
 
 DOUBTS = frozenset({EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN})
 
@@ -129,10 +130,10 @@ def queued(tables: Tables, now: datetime, queue: str | None, limit: int, after: 
         if lost or task.id in tables.pauses:
             continue
         delayed = row.ready == NOT_READY and task.available_at > as_of
-        place = (task.available_at if delayed else rank(task.available_at, task.priority), task.id)
-        if place > (last_delayed if delayed else begin.due_after):
-            found.append((delayed, *place))
-    return queue_page_of([(tables.task(task_id), delayed) for delayed, _, task_id in sorted(found)], limit, as_of)
+        stands_at = (task.available_at, task.id) if delayed else place(row)
+        if stands_at > (last_delayed if delayed else begin.due_after):
+            found.append((delayed, *stands_at))
+    return queue_page_of([(tables.task(task_id), delayed, at) for delayed, at, task_id in sorted(found)], limit, as_of)
 
 
 def ids(tables: Tables, noun: Noun, part: str) -> list[str]:

@@ -103,7 +103,7 @@ def replace_waiting(tables: Tables, holder: TaskRow, new: NewTask, now: datetime
     )
     ready = READY if available_at <= now else NOT_READY
     input_digest = digest(canonical(new.user_input))
-    tables.change_row(task.id, task=changed, input_digest=input_digest, search=_search(changed), ready=ready)
+    tables.change_row(task.id, task=changed, input_digest=input_digest, search=_search(changed), ready=ready, turn=None)
     for account, meter in tables.accounts:
         if account == task.id:
             tables.accounts[account, meter] = replace(tables.accounts[account, meter], limit=None)

@@ -23,9 +23,10 @@ from tests.store.stateful.oracle.changes import (
     wake,
 )
 from tests.store.stateful.oracle.keeping import prune_kept
-from tests.store.stateful.oracle.limiting import next_looks, stand_in_lines, sweep_permits
+from tests.store.stateful.oracle.limiting import forget_idle_keys, next_looks, stand_in_lines, sweep_permits
 from tests.store.stateful.oracle.scheduling import next_ticks
 from tests.store.stateful.oracle.tables import NOT_READY, Tables, TaskRow
+from tests.store.stateful.oracle.turning import give_turns
 
 ACTOR = "sweep"
 
@@ -37,7 +38,9 @@ def sweep(tables: Tables, limit: int, now: datetime, boot: timedelta) -> Swept:
     failed, undoing = _end_by_deadline(tables, limit, now)
     due = _make_due(tables, limit, now)
     settled = sweep_permits(tables, limit, now)
+    give_turns(tables, tables.queues)
     stand_in_lines(tables, now)
+    forget_idle_keys(tables, now)
     pruned = prune_kept(tables, limit, now)
     parts = (len(recovered) + len(poisoned), len(expired), len(timed), len(failed) + len(undoing), due, settled)
     return Swept(

@@ -36,6 +36,8 @@ class TaskRow:
     """The lease that stands on it was granted to a worker that runs nothing else."""
     undoing: bool = False
     """Its steps are being undone, so that its deadline no longer counts."""
+    turn: int | None = None
+    """Of a task of a fair queue, once it has one."""
     events_before: dict[str, int] = field(default_factory=dict)
     """The last number of each channel when it was submitted."""
 
@@ -97,6 +99,10 @@ class Tables:
     pauses: dict[str, Pause] = field(default_factory=dict)
     queues: dict[str, QueueSettings] = field(default_factory=dict)
     """Their settings; what is counted is counted again each time."""
+    turns: dict[str, int] = field(default_factory=dict)
+    """The highest turn that was claimed of a fair queue."""
+    last_turns: dict[tuple[str, tuple[str | None, int, bool]], int] = field(default_factory=dict)
+    """By queue and lane."""
     prunes_at: dict[str, datetime] = field(default_factory=dict)
     """When the next sweep looks what a queue with a retention keeps no longer."""
     flow_limits: dict[str, Limit] = field(default_factory=dict)

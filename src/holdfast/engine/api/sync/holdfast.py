@@ -323,9 +323,11 @@ class SyncHoldfast(SyncScheduling):
         max_pending: int | Keep | None = KEEP,
         concurrency: int | Keep | None = KEEP,
         retention: Mapping[str, timedelta] | Keep | None = KEEP,
+        fair_by: str | Keep | None = KEEP,
     ) -> QueueSettings:
         """See Holdfast."""
-        return self.wait(self._hold.queue(name, max_pending=max_pending, concurrency=concurrency, retention=retention))
+        settings = {"max_pending": max_pending, "concurrency": concurrency, "retention": retention, "fair_by": fair_by}
+        return self.wait(self._hold.queue(name, **settings))  # type: ignore[arg-type]
 
     def queues(self) -> list[QueueSettings]:
         """See Holdfast."""

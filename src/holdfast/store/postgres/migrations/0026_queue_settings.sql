@@ -154,33 +154,52 @@ END
 $$;
 
 -- Lock up to `most` of the first claimable tasks, and no more of a queue than may be at work. `limited` are the queues with a
--- limit, whose rows the caller has locked, and `places` is how many more tasks of each may begin. First this looks, without
--- locks, which tasks of these queues and of all others together come first. Then it takes so many of each.
+-- limit, whose rows the caller has locked, and `places` is how many more tasks of each may begin. `fair` are those whose tasks
+-- take turns (0032_fair_queues.sql). First this looks, without locks, which tasks of each of these queues and of all others
+-- together come first. Then it takes so many of each, and returns them in order.
+--
+-- Turns are numbers of their own in each queue. Among tasks of other queues, one with a turn stands by the rank of the oldest of
+-- itself and the next nine, so that a young task whose turn it is does not hold up older ones behind it; and not before one
+-- that has an earlier turn. Where there are no turns, that is its rank.
 CREATE FUNCTION {schema}.choose_within(
     most integer, queues text[], names text[], wanted_ready smallint, speaks integer, moment timestamptz,
-    limited text[], places bigint[]
+    limited text[], places bigint[], fair text[]
 ) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
+    apart text[] := coalesce(limited, '{}') || coalesce(fair, '{}');
     others text[];
     chosen text[] := '{}';
     part record;
 BEGIN
-    IF limited IS NULL THEN
+    IF cardinality(apart) = 0 THEN
         RETURN {schema}.choose(most, queues, names, wanted_ready, speaks, moment);
     END IF;
-    others := ARRAY(SELECT q FROM unnest(queues) AS q WHERE NOT q = ANY (limited));
+    others := ARRAY(SELECT q FROM unnest(queues) AS q WHERE NOT q = ANY (apart));
     FOR part IN
         SELECT c.place, count(*)::integer AS tasks
         FROM (
-            SELECT p.place, t.rank, t.id
-            FROM (SELECT NULL AS place, most AS free UNION ALL SELECT * FROM unnest(limited, places)) AS p,
-            LATERAL unnest({schema}.claimable(
-                least(most, p.free)::integer, CASE WHEN p.place IS NULL THEN others ELSE ARRAY[p.place] END,
-                names, wanted_ready, speaks, moment)) AS candidate (id)
-            JOIN {schema}.tasks t ON t.id = candidate.id
+            SELECT p.place
+            FROM (
+                SELECT NULL AS place, most AS free
+                UNION ALL SELECT * FROM unnest(limited, places)
+                UNION ALL SELECT q, most FROM unnest(fair) AS q WHERE NOT q = ANY (coalesce(limited, '{}'))
+            ) AS p,
+            LATERAL (
+                SELECT o.id, o.rank, max(o.oldest) OVER (ORDER BY o.rank, o.id) AS place
+                FROM (
+                    SELECT t.id, t.rank, min({schema}.rank_of(t.available_at, t.priority)) OVER (
+                        ORDER BY t.rank, t.id ROWS BETWEEN CURRENT ROW AND 9 FOLLOWING) AS oldest
+                    FROM unnest({schema}.claimable(
+                        least(most, p.free)::integer + CASE WHEN p.place = ANY (fair) THEN 9 ELSE 0 END,
+                        CASE WHEN p.place IS NULL THEN others ELSE ARRAY[p.place] END,
+                        names, wanted_ready, speaks, moment)) AS candidate (id)
+                    JOIN {schema}.tasks t ON t.id = candidate.id
+                ) AS o
+                ORDER BY o.rank, o.id LIMIT least(most, p.free)
+            ) AS f
             WHERE p.free > 0
-            ORDER BY t.rank, t.id LIMIT most
+            ORDER BY f.place, f.rank, f.id LIMIT most
         ) AS c
         GROUP BY c.place
     LOOP
@@ -188,7 +207,19 @@ BEGIN
             part.tasks, CASE WHEN part.place IS NULL THEN others ELSE ARRAY[part.place] END,
             names, wanted_ready, speaks, moment);
     END LOOP;
-    RETURN chosen;
+    IF fair IS NULL THEN
+        RETURN chosen;
+    END IF;
+    RETURN ARRAY(
+        SELECT c.id FROM (
+            SELECT o.id, o.rank, max(o.oldest) OVER (PARTITION BY o.queue ORDER BY o.rank, o.id) AS place
+            FROM (
+                SELECT t.id, t.rank, t.queue, min({schema}.rank_of(t.available_at, t.priority)) OVER (
+                    PARTITION BY t.queue ORDER BY t.rank, t.id ROWS BETWEEN CURRENT ROW AND 9 FOLLOWING) AS oldest
+                FROM {schema}.tasks t WHERE t.id = ANY (chosen)
+            ) AS o
+        ) AS c
+        ORDER BY c.place, c.rank, c.id);
 END
 $$;
 
@@ -243,7 +274,7 @@ BEGIN
     SELECT array_agg(p.queue), array_agg(p.free) INTO limited, places FROM {schema}.lock_places(open_queues) AS p;
     chosen := {schema}.choose_within(
         CASE WHEN wants_suspect THEN 1 ELSE most END, open_queues, open_names, wanted_ready, speaks, moment,
-        limited, places);
+        limited, places, NULL);
     IF cardinality(chosen) = 0 THEN
         RETURN;
     END IF;
@@ -541,11 +572,29 @@ BEGIN
 END
 $$;
 
+-- Keep tasks from being written until the end of this transaction. Whoever writes one then waits behind this lock, also
+-- while it is itself waited for. So it is waited for in short turns: a transaction of a user's own, which has submitted
+-- something and stays open, holds up the caller of this function and nobody else.
+CREATE FUNCTION {schema}.stop_writing_tasks() RETURNS void
+LANGUAGE plpgsql
+SET lock_timeout = '300ms' AS $$
+BEGIN
+    LOOP
+        BEGIN
+            LOCK TABLE {schema}.tasks IN SHARE ROW EXCLUSIVE MODE;
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.1 + 0.4 * random());
+        END;
+    END LOOP;
+END
+$$;
+
 DROP FUNCTION {schema}.set_queue(text, boolean, bigint);
 
 -- Change the settings of a queue that are given, {"max_pending": 5, "concurrency": null}. The first time, its tasks are
 -- counted, and no task is written meanwhile: one that is on its way, and was stored without a look at the settings, has to be
--- among them. The same for its tasks at work, when it gets a limit for those.
+-- among them. The same when it gets a limit for its pending tasks, or for its tasks at work, which are counted then.
 CREATE FUNCTION {schema}.set_queue(wanted text, settings jsonb) RETURNS void
 LANGUAGE plpgsql
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -554,8 +603,12 @@ DECLARE
     is_limited boolean := EXISTS (SELECT FROM {schema}.queue_slots s WHERE s.queue = wanted);
     limit_comes_or_goes boolean := settings ? 'concurrency' AND is_limited = (new_limit IS NULL);
 BEGIN
-    IF limit_comes_or_goes OR NOT EXISTS (SELECT FROM {schema}.queues q WHERE q.name = wanted) THEN
-        LOCK TABLE {schema}.tasks IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM {schema}.set_turns(wanted, settings);  -- first: it locks the table of tasks, if anything
+    IF limit_comes_or_goes OR NOT EXISTS (
+        SELECT FROM {schema}.queues q
+        WHERE q.name = wanted AND (q.max_pending IS NOT NULL OR settings ->> 'max_pending' IS NULL))
+    THEN
+        PERFORM {schema}.stop_writing_tasks();
     END IF;
     IF NOT EXISTS (SELECT FROM {schema}.queues q WHERE q.name = wanted) THEN
         INSERT INTO {schema}.queues (name, pending) VALUES (wanted, 0) ON CONFLICT DO NOTHING;

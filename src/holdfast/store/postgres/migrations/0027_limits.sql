@@ -32,7 +32,8 @@ CREATE TABLE {schema}.limit_keys (
     closed_until timestamptz,
     -- When its line has to be looked at because of the time. NULL: time changes nothing.
     look_at timestamptz,
-    -- How many permits may be given before its line has to be looked at. NULL: none that is given makes another task claimable.
+    -- How many permits may be given before its line has to be looked at, 0 or less: it has to be. NULL: none that is given makes
+    -- another task claimable.
     ahead bigint
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX limit_keys_to_look_at ON {schema}.limit_keys (look_at) WHERE look_at IS NOT NULL;
@@ -48,6 +49,7 @@ CREATE TABLE {schema}.limit_changes (
     tokens bigint NOT NULL DEFAULT 0
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX limit_changes_by_key ON {schema}.limit_changes (key, number);
+CREATE INDEX limit_changes_to_look_at ON {schema}.limit_changes (number) WHERE change = 0;
 
 -- What began, by the moment from which on it counts no more. Written only under the lock of its key.
 CREATE TABLE {schema}.limit_uses (
@@ -99,7 +101,8 @@ SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits,
+       CASE WHEN t.finished_at IS NULL THEN t.waits_for END AS waits_for
 FROM {schema}.tasks t
 JOIN {schema}.inputs i ON i.task_id = t.id
 LEFT JOIN {schema}.outcomes o ON o.task_id = t.id;
@@ -134,13 +137,36 @@ BEGIN
 END
 $$;
 
--- A task with limits is stored: it stands in the line of its first key.
+-- Whether a task that comes may be left to the claims at once: its key has room, as far as can be seen without a lock, no task
+-- stands in the line of the key, and few others can be claimed already. It need not be right: a claim decides, and holds again
+-- what it has no room for. The number is how many such tasks a key can put in the way of claims. (What a rate allows again is
+-- not looked for: the task waits in the line until a promotion does.)
+CREATE FUNCTION {schema}.is_open(wanted text, moment timestamptz) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM {schema}.limits l LEFT JOIN {schema}.limit_keys k ON k.key = wanted
+        WHERE l.name = split_part(wanted, ':', 1)
+          AND (l.concurrency > coalesce(k.taken, 0) + (
+              SELECT coalesce(sum(c.change), 0) FROM {schema}.limit_changes c WHERE c.key = wanted)) IS NOT FALSE
+          AND (l.rate + l.burst > k.calls) IS NOT FALSE AND (k.closed_until > moment) IS NOT TRUE
+          AND NOT EXISTS (SELECT FROM {schema}.pauses p WHERE p.subject IN ('limit:' || wanted, 'limit:' || l.name))
+          AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for = wanted AND t.ready >= 1 AND t.held = 2)
+          AND NOT EXISTS (
+              SELECT FROM {schema}.tasks t
+              WHERE t.waits_for = wanted AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL OFFSET 15));
+END
+$$;
+
+-- A task with limits is stored: it stands in the line of its first key, unless it can be claimed at once.
 CREATE FUNCTION {schema}.enter_line() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.finished_at IS NULL THEN
-        NEW.held := NEW.held | 2;
         NEW.waits_for := NEW.limits[1];
+        IF NEW.ready = 0 OR cardinality(NEW.limits) > 1 OR NOT {schema}.is_open(NEW.waits_for, NEW.updated_at) THEN
+            NEW.held := NEW.held | 2;
+        END IF;
     END IF;
     RETURN NEW;
 END
@@ -148,22 +174,17 @@ $$;
 CREATE TRIGGER limited_task_enters_a_line BEFORE INSERT ON {schema}.tasks
     FOR EACH ROW WHEN (NEW.limits IS NOT NULL) EXECUTE FUNCTION {schema}.enter_line();
 
--- Only once it is certain that it was not stored before: its limits have to be there, and its line is to be looked at.
+-- Only once it is certain that it was not stored before: its limits have to be there, and its line is to be looked at. So are
+-- keys without a row, which gets it from whatever looks at it first: inserted here, two submissions could wait for each other.
 CREATE FUNCTION {schema}.note_limited_task() RETURNS trigger
 LANGUAGE plpgsql AS $$
-DECLARE
-    one text;
 BEGIN
     PERFORM {schema}.require_limits(NEW.limits);
-    IF NEW.ready >= 1 AND NEW.finished_at IS NULL THEN
-        PERFORM {schema}.note_key(NEW.waits_for);
+    IF NEW.held & 2 = 2 THEN
+        PERFORM {schema}.note_key(w.key) FROM unnest(NEW.limits) AS w (key)
+        WHERE w.key = NEW.waits_for AND NEW.ready >= 1
+           OR NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = w.key OFFSET 0);
     END IF;
-    -- A key gets its row from whatever looks at it first: inserted here, two submissions could wait for each other.
-    FOREACH one IN ARRAY NEW.limits LOOP
-        IF NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = one) THEN
-            PERFORM {schema}.note_key(one);
-        END IF;
-    END LOOP;
     RETURN NULL;
 END
 $$;
@@ -215,6 +236,10 @@ CREATE TRIGGER limited_task_is_moved
     AFTER UPDATE OF owner, finished_at, ready, held, resting, limits, rank, deadline, must_undo ON {schema}.tasks
     FOR EACH ROW
     WHEN ((OLD.limits IS NOT NULL OR NEW.limits IS NOT NULL)
+          -- There is nothing to do where it begins, where it is let out, and where the statement that ends it has noted its
+          -- permits (commit_plain).
+          AND NOT (OLD.owner IS NULL AND (NEW.owner IS NOT NULL OR OLD.held = 2 AND NEW.held = 0))
+          AND NOT (NEW.finished_at IS NOT NULL AND NEW.waits_for IS NULL AND OLD.waits_for IS NOT NULL)
           AND (OLD.owner, OLD.finished_at, OLD.ready, OLD.held, OLD.resting, OLD.limits, OLD.rank, OLD.deadline, OLD.must_undo)
               IS DISTINCT FROM
               (NEW.owner, NEW.finished_at, NEW.ready, NEW.held, NEW.resting, NEW.limits, NEW.rank, NEW.deadline, NEW.must_undo))
@@ -227,25 +252,42 @@ LANGUAGE sql IMMUTABLE AS $$
         * ((((extract(epoch FROM moment) * 1000000)::bigint + validity + per + grain - 1) / grain) * grain)
 $$;
 
--- Lock the rows of these keys, in order, and make those that are missing.
-CREATE FUNCTION {schema}.lock_keys(keys text[]) RETURNS void
+-- Make the rows of these keys that are missing. The caller has locked no key.
+CREATE FUNCTION {schema}.make_keys(keys text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.limit_keys (key)
     SELECT w.key FROM unnest(keys) AS w (key)
-    WHERE NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = w.key)
+    WHERE NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = w.key OFFSET 0)
     ORDER BY w.key COLLATE "C"
     ON CONFLICT DO NOTHING;
-    PERFORM FROM {schema}.limit_keys k WHERE k.key = ANY (keys) ORDER BY k.key FOR NO KEY UPDATE;
 END
 $$;
 
--- Bring the rows of these keys, which the caller has locked, up to date.
-CREATE FUNCTION {schema}.settle_keys(keys text[], moment timestamptz) RETURNS void
+-- Lock the rows of these keys, in order, and make those that are missing. The sweep may delete one in between.
+CREATE FUNCTION {schema}.lock_keys(keys text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    LOOP
+        PERFORM {schema}.make_keys(keys);
+        PERFORM FROM {schema}.limit_keys k WHERE k.key = ANY (keys) ORDER BY k.key FOR NO KEY UPDATE;
+        EXIT WHEN NOT EXISTS (
+            SELECT FROM unnest(keys) AS w (key)
+            WHERE NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = w.key OFFSET 0));
+    END LOOP;
+END
+$$;
+
+-- Bring the rows of these keys, which the caller has locked, up to date. A caller that `looks` at their lines then deletes what is
+-- noted for that, too. Any other one has the lines looked at whose keys got permits back: nothing else says so any more.
+CREATE FUNCTION {schema}.settle_keys(keys text[], moment timestamptz, looks boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    freed text[];
+BEGIN
     WITH gone AS (
-        DELETE FROM {schema}.limit_changes c WHERE c.key = ANY (keys) RETURNING c.key, c.change, c.until, c.tokens
+        DELETE FROM {schema}.limit_changes c WHERE c.key = ANY (keys) AND (looks OR c.change <> 0)
+        RETURNING c.key, c.change, c.until, c.tokens
     ), corrected AS (
         -- A row that is over corrects nothing.
         UPDATE {schema}.limit_uses u SET tokens = u.tokens + g.tokens
@@ -258,9 +300,14 @@ BEGIN
         FROM (SELECT g.key, g.change, 0::bigint AS tokens FROM gone g
               UNION ALL SELECT c.key, 0, c.tokens FROM corrected c) AS a
         GROUP BY a.key
+    ), settled AS (
+        UPDATE {schema}.limit_keys k SET taken = k.taken + s.change, tokens = k.tokens + s.tokens
+        FROM summed s WHERE k.key = s.key AND (s.change <> 0 OR s.tokens <> 0)
     )
-    UPDATE {schema}.limit_keys k SET taken = k.taken + s.change, tokens = k.tokens + s.tokens
-    FROM summed s WHERE k.key = s.key AND (s.change <> 0 OR s.tokens <> 0);
+    SELECT array_agg(s.key) INTO freed FROM summed s;
+    IF freed IS NOT NULL AND NOT looks THEN
+        PERFORM {schema}.note_those_with_lines(freed);
+    END IF;
 
     WITH over AS (
         DELETE FROM {schema}.limit_uses u WHERE u.key = ANY (keys) AND u.until <= moment RETURNING u.key, u.calls, u.tokens
@@ -268,6 +315,17 @@ BEGIN
     UPDATE {schema}.limit_keys k SET calls = k.calls - s.calls, tokens = k.tokens - s.tokens
     FROM (SELECT o.key, sum(o.calls)::bigint AS calls, sum(o.tokens)::bigint AS tokens FROM over o GROUP BY o.key) AS s
     WHERE k.key = s.key;
+END
+$$;
+
+-- Have the lines of those of these keys looked at that have one.
+CREATE FUNCTION {schema}.note_those_with_lines(keys text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for > '' AND t.ready >= 1 AND t.held = 2) THEN
+        PERFORM {schema}.note_key(w.key) FROM unnest(keys) AS w (key)
+        WHERE EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for = w.key AND t.ready >= 1 AND t.held = 2 OFFSET 0);
+    END IF;
 END
 $$;
 
@@ -302,45 +360,88 @@ BEGIN
 END
 $$;
 
--- For how many tasks each key has room, and when time may change that. Where all places are taken, one that is given back is
--- noted, so that no time has to be waited for.
+-- For how many tasks each key has room, in the order of the keys, and when time may change that. Where all places are taken,
+-- one that is given back is noted, so that no time has to be waited for. As in standings(), but nothing is read that a limit
+-- does not ask for: a claim asks for a hundred keys at once.
 CREATE FUNCTION {schema}.rooms(keys text[], moment timestamptz)
 RETURNS TABLE (key text, room bigint, look_at timestamptz)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    any_paused boolean := EXISTS (
+        SELECT FROM {schema}.pauses p WHERE p.subject > 'limit:' AND p.subject < 'limit;');
 BEGIN
     RETURN QUERY
-    SELECT s.key,
-           CASE WHEN s.is_paused OR s.closed_until IS NOT NULL THEN 0
-                ELSE greatest(least(s.places, s.calls, 1000000000), 0) END,
-           CASE WHEN s.is_paused THEN NULL WHEN s.closed_until IS NOT NULL THEN s.closed_until
-                WHEN s.places IS NULL OR s.places > 0 THEN s.calls_end END
-    FROM {schema}.standings(keys, moment) AS s;
+    SELECT w.key,
+           CASE WHEN b.is_paused OR k.closed_until > moment THEN 0
+                ELSE greatest(least(b.places, b.calls, 1000000000), 0) END,
+           CASE WHEN b.is_paused THEN NULL WHEN k.closed_until > moment THEN k.closed_until
+                WHEN l.rate IS NOT NULL AND (b.places IS NULL OR b.places > 0) THEN (
+                    SELECT u.until FROM {schema}.limit_uses u
+                    WHERE u.key = w.key AND u.until > moment AND u.calls > 0 ORDER BY u.until LIMIT 1) END
+    FROM unnest(keys) WITH ORDINALITY AS w (key, n)
+    JOIN {schema}.limits l ON l.name = split_part(w.key, ':', 1)
+    LEFT JOIN {schema}.limit_keys k ON k.key = w.key,
+    LATERAL (
+        SELECT CASE WHEN l.concurrency IS NOT NULL THEN l.concurrency - coalesce(k.taken, 0) - (
+                   SELECT coalesce(sum(c.change), 0)::bigint FROM {schema}.limit_changes c WHERE c.key = w.key) END AS places,
+               CASE WHEN l.rate IS NOT NULL THEN l.rate + l.burst - coalesce(k.calls, 0) + (
+                   SELECT coalesce(sum(u.calls), 0)::bigint FROM {schema}.limit_uses u
+                   WHERE u.key = w.key AND u.until <= moment) END AS calls,
+               any_paused AND EXISTS (
+                   SELECT FROM {schema}.pauses p WHERE p.subject IN ('limit:' || w.key, 'limit:' || l.name)) AS is_paused
+        OFFSET 0
+    ) AS b
+    ORDER BY w.n;
 END
 $$;
 
--- Count permits that are given at `moment`, with these numbers of tokens, for keys whose rows the caller has locked.
-CREATE FUNCTION {schema}.charge(keys text[], numbers bigint[], used bigint[], moment timestamptz) RETURNS void
+-- Count permits that are given at `moment`, with these numbers of tokens, for keys whose rows the caller has locked. They may
+-- be used for `valid_for` microseconds, if that is longer than usual. With them what was noted of permits that came back is
+-- added up: so the row of a key is written once.
+CREATE FUNCTION {schema}.charge(
+    keys text[], numbers bigint[], used bigint[], moment timestamptz, valid_for bigint DEFAULT 0
+) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    freed text[];
+    looked_at_again text[];
 BEGIN
-    PERFORM {schema}.note_key(k.key)
-    FROM unnest(keys, numbers) AS c (key, number) JOIN {schema}.limit_keys k ON k.key = c.key
-    WHERE k.ahead <= c.number;
+    IF EXISTS (SELECT FROM {schema}.limits l WHERE l.per IS NOT NULL) THEN
+        PERFORM {schema}.settle_keys(keys, moment);
+        INSERT INTO {schema}.limit_uses AS u (key, until, calls, tokens)
+        SELECT c.key, {schema}.end_of_use(moment, l.per, greatest(l.validity, valid_for), l.grain), c.number, c.used
+        FROM unnest(keys, numbers, used) AS c (key, number, used)
+        JOIN {schema}.limits l ON l.name = split_part(c.key, ':', 1)
+        WHERE c.number > 0 AND l.per IS NOT NULL
+        ON CONFLICT (key, until) DO UPDATE SET calls = u.calls + excluded.calls, tokens = u.tokens + excluded.tokens;
+    END IF;
 
-    INSERT INTO {schema}.limit_uses AS u (key, until, calls, tokens)
-    SELECT c.key, {schema}.end_of_use(moment, l.per, l.validity, l.grain), c.number, c.used
-    FROM unnest(keys, numbers, used) AS c (key, number, used)
-    JOIN {schema}.limits l ON l.name = split_part(c.key, ':', 1)
-    WHERE c.number > 0 AND l.per IS NOT NULL
-    ON CONFLICT (key, until) DO UPDATE SET calls = u.calls + excluded.calls, tokens = u.tokens + excluded.tokens;
-
-    UPDATE {schema}.limit_keys k
-    SET taken = k.taken + c.number, ahead = CASE WHEN k.ahead > c.number THEN k.ahead - c.number END,
-        calls = k.calls + CASE WHEN l.per IS NULL THEN 0 ELSE c.number END,
-        tokens = k.tokens + CASE WHEN l.per IS NULL THEN 0 ELSE c.used END
-    FROM unnest(keys, numbers, used) AS c (key, number, used)
-    JOIN {schema}.limits l ON l.name = split_part(c.key, ':', 1)
-    WHERE k.key = c.key AND c.number > 0;
+    WITH gone AS (
+        DELETE FROM {schema}.limit_changes c WHERE c.key = ANY (keys) AND c.change <> 0 AND c.until IS NULL
+        RETURNING c.key, c.change
+    ), summed AS (
+        SELECT a.key, sum(a.number)::bigint AS number, sum(a.change)::bigint AS change, sum(a.used)::bigint AS used
+        FROM (SELECT c.key, c.number, 0 AS change, c.used FROM unnest(keys, numbers, used) AS c (key, number, used)
+              UNION ALL SELECT g.key, 0, g.change, 0 FROM gone g) AS a
+        GROUP BY a.key
+    ), charged AS (
+        UPDATE {schema}.limit_keys k
+        SET taken = k.taken + s.number + s.change, ahead = k.ahead - s.number,
+            calls = k.calls + CASE WHEN l.per IS NULL THEN 0 ELSE s.number END,
+            tokens = k.tokens + CASE WHEN l.per IS NULL THEN 0 ELSE s.used END
+        FROM summed s JOIN {schema}.limits l ON l.name = split_part(s.key, ':', 1)
+        WHERE k.key = s.key AND (s.number > 0 OR s.change <> 0)
+        RETURNING k.key, k.ahead
+    )
+    SELECT (SELECT array_agg(DISTINCT g.key) FROM gone g), (SELECT array_agg(c.key) FROM charged c WHERE c.ahead <= 0)
+    INTO freed, looked_at_again;
+    IF freed IS NOT NULL THEN
+        PERFORM {schema}.note_those_with_lines(freed);
+    END IF;
+    IF looked_at_again IS NOT NULL THEN
+        PERFORM {schema}.note_key(w.key) FROM unnest(looked_at_again) AS w (key);
+    END IF;
 END
 $$;
 

@@ -132,7 +132,7 @@ BEGIN
         ready = {schema}.readiness('pending', NULL, starts_at, t.deaths, moment),
         rank = {schema}.rank_of(starts_at, lone.priority), available_at = starts_at, deadline = lone.deadline,
         labels = lone.labels, limits = lone.limits, waits_for = lone.limits[1],
-        held = (t.held & 1) | (CASE WHEN lone.limits IS NULL THEN 0 ELSE 2 END), updated_at = moment, revision = t.revision + 1
+        held = (t.held & 5) | (CASE WHEN lone.limits IS NULL THEN 0 ELSE 2 END), updated_at = moment, revision = t.revision + 1
     WHERE t.id = holder.id;
     -- Its old line looks after itself (follow_limited_task).
     IF lone.limits IS NOT NULL THEN
@@ -148,16 +148,19 @@ BEGIN
 END
 $$;
 
--- Whether the line of a key has to be looked at before a claim: time has come, or something has happened to a key that has
--- a line. Changes of keys without one are added up by what takes such a key next, by the sweep, or here once there are
--- twenty: so that this reads no more than twenty.
+-- Whether the line of a key has to be looked at before a claim: time has come, it was noted, or a permit came back to a key that
+-- has a line. Permits that came back to others are added up by what takes such a key next, by the sweep, or, where any key has
+-- a line, here once there are a hundred: so that this reads no more than a hundred.
 CREATE FUNCTION {schema}.has_noted_line(moment timestamptz) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.look_at <= moment) OR coalesce((
-        SELECT count(*) = 20 OR bool_or(EXISTS (
-            SELECT FROM {schema}.tasks t WHERE t.waits_for = c.key AND t.ready >= 1 AND t.held = 2))
-        FROM (SELECT n.key FROM {schema}.limit_changes n ORDER BY n.number LIMIT 20) AS c), false);
+    RETURN EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.look_at <= moment)
+        OR EXISTS (SELECT FROM {schema}.limit_changes c WHERE c.change = 0)
+        OR EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for > '' AND t.ready >= 1 AND t.held = 2)
+        AND coalesce((
+            SELECT count(*) = 100 OR bool_or(EXISTS (
+                SELECT FROM {schema}.tasks t WHERE t.waits_for = c.key AND t.ready >= 1 AND t.held = 2))
+            FROM (SELECT n.key FROM {schema}.limit_changes n ORDER BY n.number LIMIT 100) AS c), false);
 END
 $$;
 
@@ -186,10 +189,10 @@ $$;
 -- are not waited for: such a task stays a candidate. The last rounds look at more and more tasks, so that a claim that could be
 -- filled is filled although many candidates of a limit that was lowered stand in front.
 --
--- A place of its queue is one more thing that a task needs: `limited` and `places` are those of choose_within().
+-- A place of its queue is one more thing that a task needs: `limited`, `places` and `fair` are those of choose_within().
 CREATE FUNCTION {schema}.admit(
     chosen text[], most integer, queues text[], names text[], wanted_ready smallint, speaks integer, at timestamptz,
-    limited text[], places bigint[]
+    limited text[], places bigint[], fair text[]
 ) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -205,7 +208,9 @@ DECLARE
     rooms bigint[] := '{}';
     numbers bigint[];
     wanted text[];
+    asked bigint[];
     candidate record;
+    is_displaced boolean;
     left_in_queues bigint[] := places;
     own_queue integer;
     own_keys integer[];
@@ -213,30 +218,54 @@ DECLARE
     full_key text;
 BEGIN
     FOR round IN 1 .. strict_rounds + 5 LOOP
-        wanted := ARRAY(
-            SELECT DISTINCT k.key FROM {schema}.tasks t, unnest(t.limits) AS k (key)
-            WHERE t.id = ANY (fresh) AND t.limits IS NOT NULL AND NOT k.key = ANY (keys));
+        SELECT coalesce(array_agg(k.key), '{}'), array_agg(k.asked) INTO wanted, asked FROM (
+            SELECT k.key, count(*) AS asked FROM {schema}.tasks t, unnest(t.limits) AS k (key)
+            WHERE t.id = ANY (fresh) AND t.limits IS NOT NULL AND NOT k.key = ANY (keys)
+            GROUP BY k.key
+        ) AS k;
         IF cardinality(wanted) > 0 THEN
             IF round = 1 THEN
+                IF EXISTS (
+                    SELECT FROM unnest(wanted) AS w (key)
+                    WHERE NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = w.key OFFSET 0)) THEN
+                    -- So are perhaps those of the tasks behind: a later round cannot wait for other claims to make them.
+                    fresh := {schema}.claimable(1000, queues, names, wanted_ready, speaks, moment);
+                    PERFORM {schema}.make_keys(wanted || ARRAY(
+                        SELECT DISTINCT k.key FROM {schema}.tasks t, unnest(t.limits) AS k (key) WHERE t.id = ANY (fresh)));
+                    fresh := chosen;
+                END IF;
                 PERFORM {schema}.lock_keys(wanted);
             ELSE
+                -- A row is made by a promotion, which waits for no other.
+                PERFORM {schema}.note_key(w.key) FROM unnest(wanted) AS w (key)
+                WHERE NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = w.key OFFSET 0);
                 wanted := ARRAY(
                     SELECT k.key FROM {schema}.limit_keys k WHERE k.key = ANY (wanted)
                     ORDER BY k.key FOR NO KEY UPDATE SKIP LOCKED);
             END IF;
             -- A time read before a wait for a lock would be in the past, and with it the end of the permits.
             moment := coalesce(at, clock_timestamp());
-            PERFORM {schema}.settle_keys(wanted, moment);
             SELECT keys || array_agg(r.key), rooms || array_agg(r.room) INTO keys, rooms
             FROM {schema}.rooms(wanted, moment) AS r;
+        END IF;
+        -- Mostly there is room for all.
+        IF round = 1 AND limited IS NULL
+            AND NOT EXISTS (SELECT FROM unnest(rooms, asked) AS r (room, asked) WHERE r.room < r.asked) THEN
+            IF cardinality(keys) > 0 THEN
+                PERFORM {schema}.charge(keys, asked, array_fill(0::bigint, ARRAY[cardinality(keys)]), moment);
+                PERFORM {schema}.look_later(keys, moment);
+            END IF;
+            RETURN chosen;
         END IF;
 
         refused := '{}';
         refused_by := '{}';
         came_from := '{}';
+        is_displaced := false;
         numbers := array_fill(0::bigint, ARRAY[cardinality(keys)]);
         FOR candidate IN
-            SELECT t.id, t.queue, t.limits, t.waits_for FROM {schema}.tasks t WHERE t.id = ANY (fresh) ORDER BY t.rank, t.id
+            SELECT t.id, t.queue, t.limits, t.waits_for FROM {schema}.tasks t WHERE t.id = ANY (fresh)
+            ORDER BY CASE WHEN fair IS NOT NULL THEN array_position(fresh, t.id) END, t.rank, t.id
         LOOP
             EXIT WHEN cardinality(admitted) = most;
             own_queue := array_position(limited, candidate.queue);
@@ -258,10 +287,11 @@ BEGIN
                 refused := refused || candidate.id;
                 refused_by := refused_by || full_key;
                 came_from := came_from || candidate.waits_for;
+                is_displaced := is_displaced OR full_key <> candidate.waits_for;
             ELSIF cardinality(own_keys) < cardinality(candidate.limits) THEN
                 left_alone := left_alone || candidate.id;
             ELSE
-                EXIT WHEN cardinality(refused) > 0 AND round <= strict_rounds;
+                EXIT WHEN is_displaced AND round <= strict_rounds;
                 admitted := admitted || candidate.id;
                 IF own_queue IS NOT NULL THEN
                     left_in_queues[own_queue] := left_in_queues[own_queue] - 1;
@@ -273,15 +303,19 @@ BEGIN
             END IF;
         END LOOP;
 
-        IF cardinality(keys) > 0 THEN
-            PERFORM {schema}.charge(keys, numbers, array_fill(0::bigint, ARRAY[cardinality(keys)]), moment);
+        SELECT array_agg(c.key), array_agg(c.number) INTO wanted, asked FROM unnest(keys, numbers) AS c (key, number)
+        WHERE c.number > 0;
+        IF wanted IS NOT NULL THEN
+            PERFORM {schema}.charge(wanted, asked, array_fill(0::bigint, ARRAY[cardinality(wanted)]), moment);
         END IF;
         IF cardinality(refused) > 0 THEN
             -- Nothing of its work has happened: no revision, no updated_at.
             UPDATE {schema}.tasks t SET held = t.held | 2, waits_for = r.key
             FROM unnest(refused, refused_by) AS r (id, key) WHERE t.id = r.id;
         END IF;
-        EXIT WHEN cardinality(admitted) = most OR (cardinality(refused) = 0 AND cardinality(left_alone) = 0);
+        -- What is left alone belongs to claims that are under way: it is not waited for, nor is ever more of it looked at.
+        EXIT WHEN cardinality(admitted) = most OR cardinality(left_alone) > 500
+            OR (cardinality(refused) = 0 AND cardinality(left_alone) = 0);
         PERFORM {schema}.promote_for_claim(r.key, queues, names, wanted_ready, moment)
         FROM (SELECT DISTINCT c.key FROM unnest(came_from, refused_by) AS c (key, full_key) WHERE c.key <> c.full_key) AS r
         WHERE r.key = ANY (keys);
@@ -289,9 +323,9 @@ BEGIN
         fresh := ARRAY(
             SELECT c.id
             FROM unnest({schema}.choose_within(
-                least((most + 10.0 + cardinality(left_alone)) * 4 ^ greatest(round - strict_rounds, 0), 1000000)::integer,
-                queues, names, wanted_ready, speaks, moment, limited, places)) AS c (id)
-            WHERE NOT c.id = ANY (admitted || left_alone));
+                least((most + 10.0 + cardinality(left_alone)) * 2 ^ round, 1000000)::integer,
+                queues, names, wanted_ready, speaks, moment, limited, places, fair)) WITH ORDINALITY AS c (id, n)
+            WHERE NOT c.id = ANY (admitted || left_alone) ORDER BY c.n);
         EXIT WHEN cardinality(fresh) = 0;
     END LOOP;
     PERFORM {schema}.look_later(keys, moment);
@@ -329,8 +363,9 @@ DROP FUNCTION {schema}.claim(text, bigint, integer, text[], text[], boolean, tim
 -- `speaks` is the newest form of keys that the worker knows. A process of the version before says nothing of it: it gets
 -- what has flat keys or none, and what it claims first stays flat.
 --
--- Unless the caller has `promoted`, it is answered with one row that names no task where a line of tasks with limits has
--- to be looked at first. That is a transaction of its own: it locks keys before tasks.
+-- Unless the caller has `promoted`, it is answered with one row that names no task where tasks of a fair queue have to get
+-- their turns first (`fresh`), or a line of tasks with limits has to be looked at (`lone`). These are transactions of their
+-- own: they lock queues, and keys, before tasks.
 --
 -- The answer is short, and the tasks themselves are read by a second statement. The server sends an answer before it
 -- commits: one that does not fit into the socket of a client that has stopped reading would keep its locks for as long
@@ -352,15 +387,22 @@ DECLARE
     chosen text[];
     limited text[];
     places bigint[];
+    fair text[];
+    lacks_turns boolean;
+    has_line boolean;
     open_queues text[] := {schema}.open_queues(queues);
     open_names text[] := {schema}.unpaused('task', names);
 BEGIN
     -- A look without locks first. Idle workers look often; a lock, like a change, would have to reach the disk.
     SELECT w.* INTO worker FROM {schema}.workers w WHERE w.id = wanted_id;
     IF worker.state = 'live' AND number > worker.claims THEN
-        IF most > 0 AND NOT promoted AND EXISTS (SELECT FROM {schema}.limits) AND {schema}.has_noted_line(moment) THEN
-            RETURN QUERY SELECT NULL::text, false, false;
-            RETURN;
+        IF most > 0 AND NOT promoted THEN
+            lacks_turns := {schema}.lacks_turns(queues) AND worker.expires_at > moment;
+            has_line := EXISTS (SELECT FROM {schema}.limits) AND {schema}.has_noted_line(moment);
+            IF lacks_turns OR has_line THEN
+                RETURN QUERY SELECT NULL::text, lacks_turns, has_line;
+                RETURN;
+            END IF;
         END IF;
         IF most <= 0 OR cardinality({schema}.claimable(1, open_queues, open_names, wanted_ready, speaks, moment)) = 0 THEN
             RETURN;
@@ -381,20 +423,24 @@ BEGIN
     open_queues := {schema}.open_queues(queues);
     open_names := {schema}.unpaused('task', names);
     SELECT array_agg(p.queue), array_agg(p.free) INTO limited, places FROM {schema}.lock_places(open_queues) AS p;
+    fair := {schema}.fair_among(open_queues);
     chosen := {schema}.choose_within(
         CASE WHEN wants_suspect THEN 1 ELSE most END, open_queues, open_names, wanted_ready, speaks, moment,
-        limited, places);
+        limited, places, fair);
     -- Asked for only now: a task with limits that was chosen was stored after its limit.
     IF cardinality(chosen) > 0 AND EXISTS (SELECT FROM {schema}.limits) THEN
         chosen := {schema}.admit(
             chosen, CASE WHEN wants_suspect THEN 1 ELSE most END, open_queues, open_names, wanted_ready, speaks, at,
-            limited, places);
+            limited, places, fair);
     END IF;
     IF cardinality(chosen) = 0 THEN
         RETURN;
     END IF;
     IF limited IS NOT NULL THEN
         PERFORM {schema}.take_places(chosen, limited);
+    END IF;
+    IF fair IS NOT NULL AND NOT wants_suspect THEN
+        PERFORM {schema}.go_on_to_turns(chosen, fair);
     END IF;
     UPDATE {schema}.workers w SET claims = number WHERE w.id = worker.id;
 
@@ -581,6 +627,7 @@ DECLARE
     ending text[];
     moment timestamptz;
     all_of_them boolean;
+    any_limited boolean;
 BEGIN
     PERFORM {schema}.insist_on_read_committed();
     -- By id, and judged in the same breath: all that the guard looks at stands in the row that is locked, and a row that
@@ -588,13 +635,14 @@ BEGIN
     -- of one that is held, commit_batch() says whether it is paused.
     SELECT coalesce(array_agg(w.task_id) FILTER (WHERE NOT w.completes), '{}'),
            array_agg(ROW(w.task_id, w.fence, held.moves, w.reason, w.result)::{schema}.plain_end)
-               FILTER (WHERE w.completes)
-    INTO staying, ends
+               FILTER (WHERE w.completes),
+           bool_or(held.is_limited)
+    INTO staying, ends, any_limited
     FROM (
         SELECT c.* FROM json_populate_recordset(NULL::{schema}.plain_commit, commits) AS c
         ORDER BY c.task_id COLLATE "C"
     ) AS w, LATERAL (
-        SELECT t.moves FROM {schema}.tasks t
+        SELECT t.moves, t.limits IS NOT NULL AS is_limited FROM {schema}.tasks t
         WHERE t.id = w.task_id AND t.owner = holder AND t.fence = w.fence AND t.sequence = w.sequence - 1
           AND t.held = 0
           AND CASE WHEN w.completes THEN t.state = 'running' ELSE t.state <> 'waiting' END
@@ -635,11 +683,17 @@ BEGIN
         SELECT e.task_id, e.moves + 1, 'running', 'completed', e.reason, who, e.fence, moment FROM unnest(ends) AS e;
         INSERT INTO {schema}.outcomes (task_id, result)
         SELECT e.task_id, payloads[e.result] FROM unnest(ends) AS e WHERE e.result IS NOT NULL;
+        IF any_limited THEN
+            -- All at once what follow_limited_task() would note for each.
+            INSERT INTO {schema}.limit_changes (key, change)
+            SELECT k.key, -1 FROM {schema}.tasks t, unnest(t.limits) AS k (key)
+            WHERE t.id = ANY (ending) AND t.limits IS NOT NULL AND t.resting <> t.fence;
+        END IF;
         -- A running task that a worker holds is not ready and has no timer, so that nothing else has to change.
         RETURN QUERY
         UPDATE {schema}.tasks t
         SET sequence = t.sequence + 1, revision = t.revision + 1, updated_at = moment, state = 'completed',
-            finished_at = moment, moves = t.moves + 1, owner = NULL, claim = 0, alone = false
+            finished_at = moment, moves = t.moves + 1, owner = NULL, claim = 0, alone = false, waits_for = NULL
         WHERE t.id = ANY (ending)
         RETURNING t.id, t.revision, t.version, t.state, t.cancel_requested,
             CASE WHEN t.is_counted THEN {schema}.hint_of_place(t) END, t.limits;
@@ -734,10 +788,19 @@ BEGIN
 END
 $$;
 
+-- A line whose key has room; `firsts` are its first tasks, up to ten of them. `is_simple`: the key has room for no more, these
+-- tasks have no other key, and none of the line is claimable yet. So they can be let out.
+CREATE TYPE {schema}.open_line AS (
+    key text, queue text, name text, ready smallint, room bigint, firsts text[], is_simple boolean
+);
+
 -- Make the first tasks of lines claimable: for each queue and name as many as the key has room for, less those that are
 -- claimable already. It never decides: the claim does, and a candidate in a queue without workers keeps no place from others.
 -- Only for keys for which something was noted, or whose time has come, and for at most `most` tasks; what is left is noted
 -- again. Returns the topics to hint at.
+--
+-- Most keys have no line, or room for a task or two: what those need is done for all together, since a statement for each takes
+-- longer than all the rest.
 --
 -- Keys are locked before tasks here, so neither is waited for. Nothing has to be durable: after a crash, what was noted is
 -- noted still.
@@ -750,61 +813,94 @@ DECLARE
     -- Claimable tasks of one line, if its key has room for so many: enough for the claims of a moment.
     enough constant bigint := 500;
     keys text[];
-    hints text[] := '{}';
-    left_over bigint := most;
-    one record;
-    line record;
+    with_line text[];
+    lines {schema}.open_line[];
+    line {schema}.open_line;
+    let_out text[];
+    left_over bigint;
     done record;
-    is_short boolean;
-    is_long boolean;
-    has_line boolean;
+    short_keys text[] := '{}';
+    long_keys text[] := '{}';
+    hints text[];
 BEGIN
     PERFORM {schema}.insist_on_read_committed();
     PERFORM set_config('synchronous_commit', 'off', true);
     keys := ARRAY(
-        (SELECT n.key FROM (SELECT c.key, c.number FROM {schema}.limit_changes c ORDER BY c.number LIMIT 1000) AS n
-         GROUP BY n.key ORDER BY min(n.number) LIMIT 100)
+        (SELECT n.key FROM (
+            (SELECT c.key, c.number FROM {schema}.limit_changes c WHERE c.change = 0 ORDER BY c.number LIMIT 1000)
+            UNION ALL
+            (SELECT c.key, c.number FROM {schema}.limit_changes c ORDER BY c.number LIMIT 1000)) AS n
+         GROUP BY n.key ORDER BY min(n.number) LIMIT 500)
         UNION
         (SELECT k.key FROM {schema}.limit_keys k WHERE k.look_at <= moment ORDER BY k.look_at LIMIT 100));
-    INSERT INTO {schema}.limit_keys (key)
-    SELECT w.key FROM unnest(keys) AS w (key)
-    WHERE NOT EXISTS (SELECT FROM {schema}.limit_keys k WHERE k.key = w.key)
-    ORDER BY w.key COLLATE "C"
-    ON CONFLICT DO NOTHING;
+    PERFORM {schema}.make_keys(keys);
     keys := ARRAY(
         SELECT k.key FROM {schema}.limit_keys k WHERE k.key = ANY (keys) ORDER BY k.key FOR NO KEY UPDATE SKIP LOCKED);
-    PERFORM {schema}.settle_keys(keys, moment);
+    PERFORM {schema}.settle_keys(keys, moment, true);
+    hints := ARRAY(
+        SELECT 'limit:' || w.key FROM unnest(keys) AS w (key)
+        WHERE EXISTS (SELECT FROM {schema}.permits p WHERE p.key = w.key AND p.granted_at IS NULL OFFSET 0));
+    with_line := ARRAY(
+        SELECT w.key FROM unnest(keys) AS w (key)
+        WHERE EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for = w.key AND t.ready >= 1 AND t.held = 2 OFFSET 0));
 
-    FOR one IN SELECT r.* FROM {schema}.rooms(keys, moment) AS r LOOP
-        is_short := false;
-        is_long := false;
-        IF one.room > 0 THEN
-            FOR line IN SELECT l.* FROM {schema}.lines_of(one.key) AS l
-            LOOP
-                SELECT p.* INTO done FROM {schema}.promote_line(
-                    one.key, line.queue, line.name, line.ready, least(one.room, enough), left_over, moment) AS p;
-                left_over := left_over - done.promoted - done.moved;
-                is_short := is_short OR done.is_short;
-                is_long := is_long OR (done.is_long AND one.room > enough);
-                IF done.promoted > 0 THEN
-                    hints := hints || ('queue:' || line.queue);
-                END IF;
-            END LOOP;
+    lines := ARRAY(
+        SELECT ROW(r.key, l.queue, l.name, l.ready, r.room, f.firsts, f.is_simple)::{schema}.open_line
+        FROM {schema}.rooms(with_line, moment) AS r, LATERAL {schema}.lines_of(r.key) AS l, LATERAL (
+            SELECT coalesce(array_agg(o.id), '{}') AS firsts,
+                   r.room <= 10 AND bool_and(o.has_one_key) IS NOT FALSE AND NOT EXISTS (
+                       SELECT FROM {schema}.tasks t
+                       WHERE t.waits_for = r.key AND t.queue = l.queue AND t.name = l.name AND t.ready = l.ready
+                         AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL OFFSET 0) AS is_simple
+            FROM (
+                SELECT t.id, cardinality(t.limits) = 1 AS has_one_key FROM {schema}.tasks t
+                WHERE t.waits_for = r.key AND t.queue = l.queue AND t.name = l.name AND t.ready = l.ready
+                  AND t.ready >= 1 AND t.held = 2 AND (t.deadline IS NULL OR t.deadline > moment OR t.must_undo)
+                ORDER BY t.rank, t.id LIMIT least(r.room, 10) FOR NO KEY UPDATE SKIP LOCKED
+            ) AS o
+        ) AS f
+        WHERE r.room > 0);
+    let_out := ARRAY(SELECT f.id FROM unnest(lines) AS l, unnest(l.firsts) AS f (id) WHERE l.is_simple);
+    UPDATE {schema}.tasks t SET held = t.held & ~2 WHERE t.id = ANY (let_out);
+    left_over := most - cardinality(let_out);
+
+    FOREACH line IN ARRAY lines LOOP
+        IF line.is_simple THEN
+            IF cardinality(line.firsts) > 0 THEN
+                hints := hints || ('queue:' || line.queue);
+            END IF;
+            -- The others may be locked.
+            IF cardinality(line.firsts) < line.room THEN
+                short_keys := short_keys || line.key;
+            END IF;
+            CONTINUE;
         END IF;
-        has_line := EXISTS (
-            SELECT FROM {schema}.tasks t WHERE t.waits_for = one.key AND t.ready >= 1 AND t.held = 2);
-        UPDATE {schema}.limit_keys k
-        SET look_at = CASE WHEN has_line THEN one.look_at END, ahead = CASE WHEN is_long THEN enough / 2 END
-        WHERE k.key = one.key AND (k.look_at, k.ahead)
-            IS DISTINCT FROM (CASE WHEN has_line THEN one.look_at END, CASE WHEN is_long THEN enough / 2 END);
-        -- Tasks were locked, or more than `most`: the next promotion takes them.
-        IF is_short THEN
-            PERFORM {schema}.note_key(one.key);
+        SELECT p.* INTO done FROM {schema}.promote_line(
+            line.key, line.queue, line.name, line.ready, least(line.room, enough), left_over, moment) AS p;
+        left_over := left_over - done.promoted - done.moved;
+        IF done.is_short THEN
+            short_keys := short_keys || line.key;
         END IF;
-        IF EXISTS (SELECT FROM {schema}.permits p WHERE p.key = one.key AND p.granted_at IS NULL) THEN
-            hints := hints || ('limit:' || one.key);
+        IF done.is_long AND line.room > enough THEN
+            long_keys := long_keys || line.key;
+        END IF;
+        IF done.promoted > 0 THEN
+            hints := hints || ('queue:' || line.queue);
         END IF;
     END LOOP;
+
+    -- Tasks were locked, or more than `most`: the next promotion takes them.
+    PERFORM {schema}.note_key(s.key) FROM (SELECT DISTINCT unnest(short_keys)) AS s (key)
+    WHERE EXISTS (
+        SELECT FROM {schema}.tasks t
+        WHERE t.waits_for = s.key AND t.ready >= 1 AND t.held = 2
+          AND (t.deadline IS NULL OR t.deadline > moment OR t.must_undo) OFFSET 0);
+    UPDATE {schema}.limit_keys k SET look_at = NULL, ahead = NULL
+    WHERE k.key = ANY (keys) AND (k.look_at IS NOT NULL OR k.ahead IS NOT NULL);
+    UPDATE {schema}.limit_keys k SET look_at = r.look_at, ahead = CASE WHEN k.key = ANY (long_keys) THEN enough / 2 END
+    FROM {schema}.rooms(with_line, moment) AS r
+    WHERE k.key = r.key AND (r.look_at IS NOT NULL OR k.key = ANY (long_keys))
+      AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for = k.key AND t.ready >= 1 AND t.held = 2 OFFSET 0);
     RETURN ARRAY(SELECT DISTINCT h.topic FROM unnest(hints) AS h (topic));
 END
 $$;

@@ -3,7 +3,8 @@
 
 -- A step asks for permits; `n` is its position among the requests that came with it.
 CREATE TYPE {schema}.permit_request AS (
-    n integer, id text, task_id text, worker_id text, keys text[], tokens bigint, lasts double precision
+    n integer, id text, task_id text, worker_id text, keys text[], tokens bigint, lasts double precision,
+    valid_for double precision
 );
 
 -- The answer to a request. `again_at`: time changes nothing for it before.
@@ -47,11 +48,11 @@ END
 $$;
 
 -- When a call that begins with a permit of this moment is over, even if its worker dies.
-CREATE FUNCTION {schema}.end_of_call(wanted_id text, moment timestamptz) RETURNS timestamptz
+CREATE FUNCTION {schema}.end_of_call(wanted_id text, moment timestamptz, valid_for bigint) RETURNS timestamptz
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (
-        SELECT moment + max(l.validity) * interval '1 microsecond' + max(p.lasts) * interval '1 second'
+        SELECT moment + greatest(max(l.validity), valid_for) * interval '1 microsecond' + max(p.lasts) * interval '1 second'
         FROM {schema}.permits p JOIN {schema}.limits l ON l.name = split_part(p.key, ':', 1) WHERE p.id = wanted_id);
 END
 $$;
@@ -59,7 +60,7 @@ $$;
 -- Of these requests, let those that were granted before begin from now on: the answer was lost, and the call counts for
 -- longer. One that counts no more waits again, at its place, which is before all that came later. The caller has locked the
 -- keys.
-CREATE FUNCTION {schema}.renew_permits(ids text[], moment timestamptz) RETURNS void
+CREATE FUNCTION {schema}.renew_permits(ids text[], moment timestamptz, valid_for bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     void text[];
@@ -69,7 +70,7 @@ BEGIN
     void := ARRAY(SELECT DISTINCT p.id FROM {schema}.permits p WHERE p.id = ANY (ids) AND p.until <= moment);
     FOR one IN
         SELECT p.id, p.key, p.until, p.reserved, p.id = ANY (void) AS is_void,
-               greatest(p.until, {schema}.end_of_use(moment, l.per, l.validity, l.grain)) AS new_until
+               greatest(p.until, {schema}.end_of_use(moment, l.per, greatest(l.validity, valid_for), l.grain)) AS new_until
         FROM {schema}.permits p JOIN {schema}.limits l ON l.name = split_part(p.key, ':', 1)
         WHERE p.id = ANY (ids) AND p.granted_at IS NOT NULL
     LOOP
@@ -89,7 +90,7 @@ BEGIN
             ON CONFLICT (key, until) DO UPDATE SET calls = u.calls + 1, tokens = u.tokens + excluded.tokens;
         END IF;
         UPDATE {schema}.permits p
-        SET granted_at = moment, settles_at = {schema}.end_of_call(p.id, moment),
+        SET granted_at = moment, settles_at = {schema}.end_of_call(p.id, moment, valid_for),
             until = CASE WHEN one.until IS NOT NULL THEN one.new_until END
         WHERE p.id = one.id AND p.key = one.key;
     END LOOP;
@@ -110,6 +111,7 @@ DECLARE
     keys text[] := ARRAY(
         SELECT k.key FROM unnest(wanted) AS w, unnest(w.keys) AS k (key)
         UNION SELECT p.key FROM {schema}.permits p WHERE p.id = ANY (ids));
+    valid_for bigint := coalesce((SELECT max(w.valid_for) FROM unnest(wanted) AS w), 0) * 1000000;
     one text;
     moment timestamptz;
     fitting_keys text[] := '{}';
@@ -123,7 +125,7 @@ BEGIN
     -- A time read before a wait for a lock would be in the past, and with it the end of the permits.
     moment := coalesce(at, clock_timestamp());
     PERFORM {schema}.settle_keys(keys, moment);
-    PERFORM {schema}.renew_permits(ids, moment);
+    PERFORM {schema}.renew_permits(ids, moment, valid_for);
 
     INSERT INTO {schema}.permits (id, key, task_id, worker_id, tokens, lasts)
     SELECT w.id, k.key, w.task_id, w.worker_id, w.tokens, w.lasts
@@ -147,12 +149,12 @@ BEGIN
 
     IF cardinality(granted) > 0 THEN
         UPDATE {schema}.permits p
-        SET granted_at = moment, settles_at = {schema}.end_of_call(p.id, moment),
-            until = {schema}.end_of_use(moment, l.per, l.validity, l.grain),
+        SET granted_at = moment, settles_at = {schema}.end_of_call(p.id, moment, valid_for),
+            until = {schema}.end_of_use(moment, l.per, greatest(l.validity, valid_for), l.grain),
             reserved = CASE WHEN l.tokens IS NULL THEN 0 ELSE least(p.tokens, l.tokens) END
         FROM {schema}.limits l
         WHERE p.id = ANY (granted) AND p.granted_at IS NULL AND l.name = split_part(p.key, ':', 1);
-        PERFORM {schema}.charge(array_agg(c.key), array_agg(c.number), array_agg(c.reserved), moment)
+        PERFORM {schema}.charge(array_agg(c.key), array_agg(c.number), array_agg(c.reserved), moment, valid_for)
         FROM (
             SELECT p.key, count(*) AS number, sum(p.reserved)::bigint AS reserved
             FROM {schema}.permits p WHERE p.id = ANY (granted) GROUP BY p.key
@@ -164,13 +166,15 @@ BEGIN
     RETURN QUERY
     SELECT w.n, coalesce(h.is_granted, false),
            CASE WHEN NOT coalesce(h.is_granted, false) THEN coalesce(b.key, (SELECT min(k COLLATE "C") FROM unnest(w.keys) AS k)) END,
-           coalesce(b.is_paused, false), CASE WHEN NOT b.is_paused THEN coalesce(b.closed_until, b.has_room_at) END
+           coalesce(b.is_paused AND b.lives, false),
+           CASE WHEN b.lives AND NOT b.is_paused THEN coalesce(b.closed_until, b.has_room_at) END
     FROM unnest(wanted) AS w
     LEFT JOIN LATERAL (
         SELECT bool_and(p.granted_at IS NOT NULL) AS is_granted FROM {schema}.permits p WHERE p.id = w.id
     ) AS h ON true
     LEFT JOIN LATERAL (
-        SELECT s.key, s.is_paused, s.closed_until, (
+        SELECT s.key, s.is_paused, s.closed_until,
+               EXISTS (SELECT FROM {schema}.workers v WHERE v.id = p.worker_id AND v.state <> 'dead') AS lives, (
             SELECT u.until FROM (
                 SELECT o.until, sum(o.calls) OVER (ORDER BY o.until) AS calls, sum(o.tokens) OVER (ORDER BY o.until) AS tokens
                 FROM {schema}.limit_uses o WHERE o.key = s.key AND o.until > moment
@@ -188,7 +192,7 @@ END
 $$;
 
 -- Give permits, or places in line, back. No key is locked: what changes is noted, and added up by the next that locks it. So
--- steps that end do not wait for steps that begin. Returns the topics of the keys.
+-- steps that end do not wait for steps that begin. Returns the topics of the keys, and of the queues whose tasks wait for one.
 CREATE FUNCTION {schema}.return_permits(ids text[], used bigint[]) RETURNS text[]
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -213,7 +217,9 @@ BEGIN
         WHERE g.granted_at IS NOT NULL
     )
     SELECT coalesce(array_agg(DISTINCT 'limit:' || g.key), '{}') INTO freed FROM gone g;
-    RETURN freed;
+    RETURN freed || ARRAY(
+        SELECT DISTINCT 'queue:' || l.queue
+        FROM unnest(freed) AS f (topic), {schema}.lines_of(substr(f.topic, length('limit:') + 1)) AS l);
 END
 $$;
 
@@ -257,6 +263,63 @@ BEGIN
 END
 $$;
 
+-- Where the sweep has come to on its way through the keys, to delete those that are idle, and when it goes on.
+CREATE TABLE {schema}.key_sweeps (
+    only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
+    after_key text COLLATE "C" NOT NULL DEFAULT '',
+    goes_on_at timestamptz NOT NULL DEFAULT 'epoch'
+);
+
+-- Those of these keys whose rows say nothing that a missing row would not say: nothing has a permit, nothing that counts still
+-- counts, and nothing waits. What looks at the key next makes the row again.
+CREATE FUNCTION {schema}.idle_keys(keys text[], moment timestamptz) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT k.key FROM {schema}.limit_keys k JOIN {schema}.limits l ON l.name = split_part(k.key, ':', 1)
+        WHERE k.key = ANY (keys) AND l.each AND k.taken = 0 AND k.look_at IS NULL AND (k.closed_until > moment) IS NOT TRUE
+          AND NOT EXISTS (SELECT FROM {schema}.limit_uses u WHERE u.key = k.key AND u.until > moment OFFSET 0)
+          AND NOT EXISTS (SELECT FROM {schema}.limit_changes c WHERE c.key = k.key OFFSET 0)
+          AND NOT EXISTS (SELECT FROM {schema}.permits p WHERE p.key = k.key AND p.granted_at IS NULL OFFSET 0)
+          AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.waits_for = k.key AND t.ready >= 1 AND t.held = 2 OFFSET 0)
+          AND NOT EXISTS (
+              SELECT FROM {schema}.tasks t
+              WHERE t.waits_for = k.key AND t.ready >= 1 AND t.held = 0 AND t.waits_for IS NOT NULL OFFSET 0));
+END
+$$;
+
+-- Delete the rows of idle keys, among the next `most` keys; return how many. First a look, then the locks, then a second look.
+-- It waits for no lock. A claim or a step that waits for the row of a key meanwhile makes it again (lock_keys).
+CREATE FUNCTION {schema}.sweep_keys(most integer, at timestamptz DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    moment timestamptz := coalesce(at, clock_timestamp());
+    looked_at text[];
+    idle text[];
+    deleted integer;
+BEGIN
+    INSERT INTO {schema}.key_sweeps DEFAULT VALUES ON CONFLICT DO NOTHING;
+    looked_at := ARRAY(
+        SELECT k.key FROM {schema}.limit_keys k
+        WHERE k.key > (SELECT s.after_key FROM {schema}.key_sweeps s WHERE s.goes_on_at <= moment FOR NO KEY UPDATE SKIP LOCKED)
+        ORDER BY k.key LIMIT most);
+    idle := {schema}.idle_keys(looked_at, moment);
+    idle := ARRAY(SELECT k.key FROM {schema}.limit_keys k WHERE k.key = ANY (idle) ORDER BY k.key FOR UPDATE SKIP LOCKED);
+    PERFORM {schema}.settle_keys(idle, moment);
+    idle := {schema}.idle_keys(idle, moment);
+    DELETE FROM {schema}.limit_keys k WHERE k.key = ANY (idle);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A second for each thousand keys, and a minute between two walks.
+    UPDATE {schema}.key_sweeps s
+    SET after_key = CASE WHEN cardinality(looked_at) < most THEN '' ELSE looked_at[most] END,
+        goes_on_at = moment + CASE WHEN cardinality(looked_at) < most THEN interval '1 minute' ELSE interval '1 second' END
+    WHERE s.goes_on_at <= moment;
+    RETURN deleted;
+END
+$$;
+
 -- What a sweep has to do for limits: whether there is anything now, and when there will be. Nothing is looked at where no
 -- limit was ever set.
 CREATE FUNCTION {schema}.limit_work(moment timestamptz, OUT is_due boolean, OUT next_due timestamptz)
@@ -273,6 +336,7 @@ BEGIN
     next_due := least(
         (SELECT k.look_at FROM {schema}.limit_keys k WHERE k.look_at IS NOT NULL ORDER BY k.look_at LIMIT 1),
         (SELECT min(coalesce(p.settles_at, moment)) FROM {schema}.permits p WHERE p.worker_id = ANY (dead)));
-    is_due := coalesce(next_due <= moment, false) OR EXISTS (SELECT FROM {schema}.limit_changes);
+    is_due := coalesce(next_due <= moment, false) OR EXISTS (SELECT FROM {schema}.limit_changes)
+        OR NOT EXISTS (SELECT FROM {schema}.key_sweeps s WHERE s.goes_on_at > moment);
 END
 $$;

@@ -39,9 +39,10 @@ BEGIN
             RAISE EXCEPTION 'task % has ended', wanted USING ERRCODE = 'HF005', DETAIL = paused.state;
         END IF;
     END IF;
-    INSERT INTO {schema}.pauses (subject, at, by, reason)
+    -- One that is there is locked: it must not be ended while this waits below, and then be answered as if it held.
+    INSERT INTO {schema}.pauses AS p (subject, at, by, reason)
     VALUES (wanted, coalesce(pause.at, clock_timestamp()), who, why)
-    ON CONFLICT DO NOTHING;
+    ON CONFLICT (subject) DO UPDATE SET reason = p.reason;
     IF is_task AND paused.held & 1 = 0 THEN
         -- Not updated_at: nothing of its work has happened.
         UPDATE {schema}.tasks t SET held = t.held | 1, revision = t.revision + 1 WHERE t.id = wanted;

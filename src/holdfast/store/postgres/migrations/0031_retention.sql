@@ -1,4 +1,5 @@
--- How long queues keep tasks after their end.
+-- How long queues keep tasks after their end. Workers of the versions before delete nothing of it; what is too old waits for a
+-- newer worker, or for prune.
 -- Workers from version 29 on may go on.
 
 -- For those queues that limit it. Apart from the row with the other settings: that one is locked by submissions, and a sweep
@@ -10,6 +11,7 @@ CREATE TABLE {schema}.retentions (
     -- When the next sweep looks what is kept no longer.
     prunes_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
+CREATE INDEX retentions_by_turn ON {schema}.retentions (prunes_at, queue);
 
 -- The ended tasks of a queue and a state in the order in which they are deleted. Children are deleted with their parents.
 CREATE INDEX tasks_kept ON {schema}.tasks (queue, state, finished_at, id)
@@ -185,6 +187,13 @@ DECLARE
     setting record;
     deleted integer := 0;
 BEGIN
+    -- Put off for longer than is ever done: the clock has been set back since.
+    UPDATE {schema}.retentions r SET prunes_at = moment
+    FROM (
+        SELECT ahead.queue FROM {schema}.retentions ahead WHERE ahead.prunes_at > moment + interval '1 minute'
+        LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+    ) AS a
+    WHERE r.queue = a.queue;
     FOR due IN
         SELECT r.* FROM {schema}.retentions r WHERE r.prunes_at <= moment
         ORDER BY r.prunes_at, r.queue LIMIT most FOR NO KEY UPDATE SKIP LOCKED

@@ -23,19 +23,22 @@ Functions, each in the file that defines it as it is now:
 0018_outages.sql           declare_dead, sweep
 0021_pauses.sql            answer, choose, claimable, forget_pause, heartbeat, pause_of, ready_lines, unpause, unpaused
 0022_labels.sql            index_labelled_end, index_labels, unindex_labels
-0023_full_queues.sql       count_again, enter_queue, note_moved, note_submitted
+0023_full_queues.sql       count_again, note_moved, note_submitted
 0024_schedules.sql         next_tick, put_schedule
 0025_replacing.sql         submit, submit_replacing
 0026_queue_settings.sql    choose_within, count_slots, has_slot, hint_of_place, is_at_work, lock_places, lock_slots,
-                           note_slot_left, open_queues, set_queue, take_places
-0027_limits.sql            charge, close_limit, end_of_use, enter_line, follow_limited_task, lock_keys, look_later,
-                           note_key, note_limited_task, note_lines, pause_limit, require_limits, rooms, set_limit,
-                           settle_keys, standings, unpause_limit
+                           note_slot_left, open_queues, set_queue, stop_writing_tasks, take_places
+0027_limits.sql            charge, close_limit, end_of_use, enter_line, follow_limited_task, is_open, lock_keys,
+                           look_later, make_keys, note_key, note_limited_task, note_lines, note_those_with_lines,
+                           pause_limit, require_limits, rooms, set_limit, settle_keys, standings, unpause_limit
 0028_permits_of_tasks.sql  acquire, admit, apply_batch, apply_operation, claim, commit_plain, has_noted_line, hints_of,
                            lines_of, promote, promote_for_claim, promote_line, replace_waiting, rest, submit_distinct,
                            take_keys, take_what_it_needs
-0029_permits_of_steps.sql  dead_permit_holders, end_of_call, fitting, limit_work, renew_permits, return_permits,
-                           sweep_permits, take_permits
+0029_permits_of_steps.sql  dead_permit_holders, end_of_call, fitting, idle_keys, limit_work, renew_permits,
+                           return_permits, sweep_keys, sweep_permits, take_permits
 0030_registering.sql       pause, register
 0031_retention.sql         delete_tasks, kept_no_longer, prune, prune_kept, prune_queue, set_retention
+0032_fair_queues.sql       add_turns_up, enter_queue, fair_among, first_turn, follow_fair_task, give_turns,
+                           give_turns_in, go_on_to_turns, lacks_turns, last_turn, note_pending, rank_of_turn, set_turns,
+                           turn_of_rank
 """

@@ -25,6 +25,13 @@ CREATE TABLE limit_keys (
     look_at      INTEGER
 ) WITHOUT ROWID, STRICT;
 
+-- Where the sweep has come to on its way through the keys, to delete those that are idle, and when it goes on.
+CREATE TABLE key_sweeps (
+    after_key  TEXT    NOT NULL,
+    goes_on_at INTEGER NOT NULL
+) STRICT;
+INSERT INTO key_sweeps VALUES ('', 0);
+
 CREATE INDEX limit_keys_by_name ON limit_keys (name, key);
 CREATE INDEX limit_keys_to_look_at ON limit_keys (look_at, key) WHERE look_at IS NOT NULL;
 
@@ -34,6 +41,8 @@ CREATE TABLE limit_uses (
     until  INTEGER NOT NULL,
     calls  INTEGER NOT NULL,
     tokens INTEGER NOT NULL,
+    -- When the last of them began. In the future: the clock was set back, and with it `until` has to come earlier.
+    counted_at INTEGER NOT NULL,
     PRIMARY KEY (key, until)
 ) WITHOUT ROWID, STRICT;
 
@@ -80,7 +89,10 @@ SELECT '' AS id, x'' AS limits, 0 AS had_slot, 0 AS has_slot, 0 AS comes_back, 0
 
 CREATE TRIGGER limited_task_changes
 AFTER UPDATE OF owner, resting, fence, finished_at, ready, held, rank, waits_for, deadline, must_undo ON tasks
-WHEN new.limits IS NOT NULL OR old.limits IS NOT NULL BEGIN
+WHEN (new.limits IS NOT NULL OR old.limits IS NOT NULL)
+    -- A claim, and a Commit that only ends its task, count the places of all their tasks themselves (`lease_task`, `end_limited`).
+    AND NOT (old.owner IS NULL AND new.claim > 0 AND old.held = 0)
+    AND NOT (new.finished_at IS NOT NULL AND new.waits_for IS NULL AND old.waits_for IS NOT NULL) BEGIN
     INSERT INTO changes_of_limited_tasks VALUES (
         new.id, new.limits,
         old.owner IS NOT NULL AND old.resting <> old.fence, new.owner IS NOT NULL AND new.resting <> new.fence,
@@ -105,13 +117,18 @@ END;
 CREATE TRIGGER limited_task_comes_back INSTEAD OF INSERT ON changes_of_limited_tasks
 WHEN new.comes_back BEGIN
     UPDATE tasks SET held = held | 2, waits_for = CAST(new.limits AS TEXT) ->> 0 WHERE id = new.id;
-    UPDATE limit_keys SET look_at = 0 WHERE key = CAST(new.limits AS TEXT) ->> 0 AND new.is_ready;
+    -- The sweep has deleted the row of a key that was idle.
+    INSERT INTO limit_keys (key, name, look_at)
+    SELECT CAST(new.limits AS TEXT) ->> 0, substr(CAST(new.limits AS TEXT) ->> 0, 1, instr((CAST(new.limits AS TEXT) ->> 0) || ':', ':') - 1), 0 WHERE new.is_ready
+    ON CONFLICT (key) DO UPDATE SET look_at = 0;
 END;
 
 -- It could be let out: it is due, it is paused no more, its deadline matters no more, or it has another place in the line.
 CREATE TRIGGER limited_task_is_ready INSTEAD OF INSERT ON changes_of_limited_tasks
 WHEN new.is_ready AND new.held = 2 BEGIN
-    UPDATE limit_keys SET look_at = 0 WHERE key = new.waits_for;
+    INSERT INTO limit_keys (key, name, look_at)
+    SELECT new.waits_for, substr(new.waits_for, 1, instr(new.waits_for || ':', ':') - 1), 0 WHERE true
+    ON CONFLICT (key) DO UPDATE SET look_at = 0;
 END;
 
 -- A candidate is there no more, and none of it has begun: another one can be let out instead.
@@ -154,7 +171,8 @@ SELECT t.id, t.name, t.agent_id, i.user_input, t.state, o.result, o.error,
        t.queue, t.priority, t.key, t.available_at, t.deadline, t.schedule, t.parent_id,
        t.round, t.attempts, t.deaths, t.lone_deaths, t.feedback, t.cancel_requested, t.must_undo,
        t.owner, t.fence, t.sequence, t.revision, t.version, t.key_form,
-       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits, t.waits_for,
+       t.owner IS NOT NULL AND t.resting = t.fence AS resting, t.labels, t.limits,
+       iif(t.finished_at IS NULL, t.waits_for, NULL) AS waits_for,
        t.rank, t.ready, t.alone, t.claim, t.search, t.moves
 FROM tasks t
 JOIN inputs i ON i.task_id = t.id
