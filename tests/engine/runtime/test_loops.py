@@ -159,6 +159,7 @@ async def test_no_error_ends_a_loop(
             return_later(hold, over)
             # One step waits for the permit that another one gives back.
             handles += [await hold.submit(limited), await hold.submit(limited)]
+            await until(partial(one_waits, hold))  # a claim that is hit would leave its task to a later look
         await until(lambda: {name for name, _ in loops_that_run()} == loops_in_the_source())
         for _ in range(3):
             for name in sorted(loops_in_the_source()):
@@ -181,6 +182,11 @@ async def do_nothing(ctx: Context) -> str:
 
 async def use_limit(ctx: Context) -> str:
     return await ctx.step("ask", lambda: "done", limits=["api"])
+
+
+async def one_waits(hold: Holdfast) -> bool:
+    [use] = await hold.limits("api")
+    return (use.taken, use.waiting) == (1, 1)
 
 
 def return_later(hold: Holdfast, over: asyncio.Event) -> None:
