@@ -86,8 +86,12 @@ def watching(*arguments: str, url: str) -> Iterator[subprocess.Popen[str]]:
 def _converse(ours: int, theirs: int, types: str | None, ended: int) -> str:
     """Read until the command has ended; type when the question is there. Return what was read."""
     said, give_up, waited_for = b"", time.monotonic() + PATIENCE, [ours, ended]
+    typed_at = float("inf")
     while time.monotonic() < give_up:
         ready, _, _ = select.select(waited_for, [], [], 0.1)
+        if types == INTERRUPT and ended in waited_for and time.monotonic() > typed_at + 5:
+            os.write(ours, types.encode())  # Python may lose one: an interrupt that hits a finalizer is only reported
+            typed_at = time.monotonic()
         if ended in ready:  # only now: before it has opened the terminal, there would be no other end
             waited_for.remove(ended)
             os.close(theirs)
@@ -103,6 +107,7 @@ def _converse(ours: int, theirs: int, types: str | None, ended: int) -> str:
         asked_before, said = b"Go on?" in said, said + read
         if types is not None and b"Go on?" in said and not asked_before:
             os.write(ours, types.encode())
+            typed_at = time.monotonic()
     raise AssertionError(f"it did not end; it said {said!r}")
 
 

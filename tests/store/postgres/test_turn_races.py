@@ -56,7 +56,7 @@ async def test_tasks_on_their_way_get_turns_when_their_queue_becomes_fair(
 ) -> None:
     """The change waits for their transaction; otherwise they would stand by their rank among turns."""
     if broken:
-        break_rule(url, "set_turns", 'LOCK TABLE "holdfast".tasks IN SHARE ROW EXCLUSIVE MODE;')
+        break_rule(url, "set_turns", 'PERFORM "holdfast".stop_writing_tasks();')
     await store.set_queue("one", max_pending=100)
     await store.register(NewWorker(id="w"))
     await store.submit(of_tenant("b", "b1", "b2", "b3"))

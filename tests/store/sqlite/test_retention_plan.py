@@ -41,7 +41,7 @@ def test_a_batch_is_read_by_index(connection: apsw.Connection) -> None:
 
 
 def test_a_store_without_a_retention_costs_a_look(connection: apsw.Connection) -> None:
-    rows, instructions = counted(connection, "due_retentions", NOW, 100)
+    rows, instructions = counted(connection, "due_retentions", NOW, 100, NOW)
     assert (rows, instructions < 50) == ([], True)
 
 

@@ -14,6 +14,7 @@ from holdfast.store.jsonfile import JsonStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.connection import MIGRATIONS, connect
+from holdfast.store.sqlite.migration import migrate
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.support import execute
 
@@ -40,6 +41,7 @@ async def test_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
         before.setattr("holdfast.store.jsonfile.store.MIGRATIONS", earlier)
         before.setattr("holdfast.store.jsonfile.store.SCHEMA", earlier[-1].version)
+        before.setattr("holdfast.store.jsonfile.store.copy_empty", migrate)  # the copy is of the newest schema
         before.setattr("holdfast.store.sqlite.migration.migrate.__defaults__", (earlier,))
         async with JsonStore(tmp_path) as store:
             await store.remember(FACT)
