@@ -248,7 +248,7 @@ WITH found AS MATERIALIZED (
     (SELECT s.name FROM {schema}.schedules s
      WHERE s.due_at IS NOT NULL AND s.due_at <= coalesce($1, clock_timestamp())
        AND (NOT s.waits_for_last OR NOT EXISTS (
-           SELECT FROM {schema}.tasks t WHERE t.id = s.last_task_id AND t.finished_at IS NULL))
+           SELECT FROM {schema}.tasks t WHERE t.id = s.last_task_id AND t.finished_at IS NULL OFFSET 0))
      ORDER BY s.due_at, s.name LIMIT $2)
     UNION
     (SELECT s.name FROM {schema}.schedules s

@@ -24,7 +24,7 @@ Functions, each in the file that defines it as it is now:
 0021_pauses.sql            answer, choose, claimable, forget_pause, heartbeat, pause_of, ready_lines, unpause, unpaused
 0022_labels.sql            index_labelled_end, index_labels, unindex_labels
 0023_full_queues.sql       count_again, note_moved, note_submitted
-0024_schedules.sql         next_tick, put_schedule
+0024_schedules.sql         put_schedule
 0025_replacing.sql         submit, submit_replacing
 0026_queue_settings.sql    choose_within, count_slots, has_slot, hint_of_place, is_at_work, lock_places, lock_slots,
                            note_slot_left, open_queues, set_queue, stop_writing_tasks, take_places
@@ -41,4 +41,5 @@ Functions, each in the file that defines it as it is now:
 0032_fair_queues.sql       add_turns_up, enter_queue, fair_among, first_turn, follow_fair_task, give_turns,
                            give_turns_in, go_on_to_turns, lacks_turns, last_turn, note_pending, rank_of_turn, set_turns,
                            turn_of_rank
+0033_next_tick.sql         next_tick
 """
