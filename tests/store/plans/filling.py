@@ -109,7 +109,7 @@ def fill_postgres(url: str, big: Big) -> None:
     """Fill a database that has the schema."""
     values = {"rows": big.rows, "now": NOW, "queues": QUEUES, "rare": RARE, "full": FULL, "lease": timedelta(hours=22)}
     with psycopg.connect(url, autocommit=True) as connection:
-        # The server would gather its statistics anew at some time during the test, and then plan by other ones.
+        # Otherwise the server gathers its statistics again during the test, and plans by other ones from then on.
         found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")
         for (table,) in found.fetchall():
             connection.execute(f"ALTER TABLE holdfast.{table} SET (autovacuum_enabled = off)".encode())
