@@ -266,13 +266,13 @@ SELECT fence, sequence, state, revision, version, owner, cancel_requested FROM {
 WHERE id = $1 FOR NO KEY UPDATE
 
 -- name: write_step
--- The hot path: a worker's lone Commit of one step. One index lookup, one HOT update, one insert. No row: the guard
+-- The hot path: a worker's lone Commit of one step. One index lookup, one HOT update, two inserts. No row: the guard
 -- did not hold, or the task is waiting and might have to be woken, or is paused: commit_batch finds out.
 WITH held AS (
     UPDATE {schema}.tasks
     SET sequence = $4, revision = revision + 1, updated_at = coalesce($5, clock_timestamp())
     WHERE id = $1 AND owner = $2 AND fence = $3 AND sequence = $4 - 1 AND state <> 'waiting' AND held = 0
-    RETURNING id, state, revision, version, cancel_requested
+    RETURNING id, state, revision, version, cancel_requested, updated_at
 ), written AS (
     INSERT INTO {schema}.steps
     SELECT id, $6::integer, $7::text, $8::text, $9::bigint, $10::text, $11::integer, $12::bigint, $13::text,
@@ -283,6 +283,10 @@ WITH held AS (
         fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
         effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
         retry_at = excluded.retry_at, undone_at = excluded.undone_at
+), fed AS (
+    INSERT INTO {schema}.feed (at, entries)
+    SELECT updated_at, json_build_array(json_build_array('step.' || $10::text, id, $6::integer, $7::text, $8::text, $11::integer))
+    FROM held
 )
 SELECT state, revision, version, cancel_requested FROM held
 
