@@ -25,7 +25,7 @@ from holdfast.store.sqlite.rows import micros, moment
 FOLDERS = {
     "tasks": (
         *("tasks", "inputs", "outcomes", "transitions", "steps", "effects", "evidence", "patches", "checkpoints"),
-        *("approvals", "waits", "joins", "requests", "artifact_links", "reservations"),
+        *("approvals", "waits", "joins", "requests", "artifact_links", "reservations", "feed"),
     ),
     "accounts": ("accounts",),
     "pauses": ("pauses",),
@@ -38,8 +38,10 @@ FOLDERS = {
     "memory": ("facts", "subjects"),
     "artifacts": ("artifacts",),
     "schedules": ("schedules",),
+    "feed": ("feed_settings",),
 }
-"""The tables of each folder's documents; the parent row first, because the others refer to it."""
+"""The tables of each folder's documents; the parent row first, because the others refer to it. What the feed tells about a
+task is in the task's document, and stays there when the task is deleted; what is about no task is in one without an id."""
 
 FOLDER_OF = {table: folder for folder, tables in FOLDERS.items() for table in tables}
 

@@ -2,7 +2,7 @@
 
     holdfast.json            which format this is
     tasks/<id>.json          a task with its journal, one file each
-    accounts/ pauses/ queues/ workers/ channels/ memory/ artifacts/ schedules/
+    accounts/ pauses/ queues/ workers/ channels/ memory/ artifacts/ schedules/ feed/
     artifacts/<id>.bytes     the content of an artifact, read when it is asked for
     commit.json              only while a commit that touches several files is being put in place
     lock                     held by the process that has the store open
@@ -60,6 +60,7 @@ from holdfast.store.sqlite.write_transaction import WriteTransaction
 SCHEMA = MIGRATIONS[-1].version
 
 _ARTIFACTS = "SELECT id FROM artifacts"
+_FEED_TRIGGERS = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND name GLOB 'feed_*'"
 _log = make_logger(__name__)
 
 
@@ -101,8 +102,15 @@ class JsonBackend(MemoryBackend):
             raise StoreDamaged(f"{self._root / JOURNAL} cannot be read ({error}); restore a backup") from error
         schema = _schema(self._root)
         migrate(connection, self.path, [step for step in MIGRATIONS if step.version <= schema])
+        # What is loaded has happened before, and is in the feed already.
+        triggers = connection.execute(_FEED_TRIGGERS).fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
         self._load(connection, schema)
+        for _, create in triggers:
+            connection.execute(create)
         migrate(connection, self.path)
+        connection.execute("CREATE INDEX feed_of_task ON feed (task_id)")  # to write the document of a task
         extract_contents(self._root)
         delete_all_but(self._root, {str(artifact_id) for (artifact_id,) in connection.execute(_ARTIFACTS)})
         if schema < SCHEMA:

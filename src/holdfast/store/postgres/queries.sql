@@ -699,3 +699,27 @@ SELECT tasks, events, artifacts, uploads FROM {schema}.prune(coalesce($1, clock_
 
 -- name: notify
 SELECT pg_notify($1, $2)
+
+-- name: read_feed
+SELECT pass, mark, seq, at, entries FROM {schema}.read_feed($1, $2, $3, $4, $5)
+
+-- name: feed_tasks
+-- What is said now of the tasks that events are about.
+SELECT id, name, queue, labels FROM {schema}.tasks WHERE id = ANY ($1::text[])
+
+-- name: feed_payloads
+-- What tasks have reported, if that is not long.
+SELECT e.channel, e.number, e.payload
+FROM unnest($1::text[], $2::bigint[]) AS w (channel, number)
+JOIN {schema}.events e ON e.channel = w.channel AND e.number = w.number
+WHERE octet_length(e.payload) <= $3
+
+-- name: prune_feed
+SELECT {schema}.prune_feed($1, $2)
+
+-- name: set_feed_retention
+UPDATE {schema}.feed_settings
+SET kept_for = $1::bigint * interval '1 microsecond', kept_rows = $2::bigint, prunes_at = '-infinity'
+
+-- name: feed_retention
+SELECT (extract(epoch FROM kept_for) * 1000000)::bigint, kept_rows FROM {schema}.feed_settings

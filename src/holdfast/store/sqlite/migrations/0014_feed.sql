@@ -18,14 +18,12 @@ CREATE TABLE feed (
     data    TEXT    NOT NULL
 ) STRICT;
 
--- How long the feed is kept. One row.
+-- How long the feed is kept, if that was ever set. One row.
 CREATE TABLE feed_settings (
     name      TEXT    PRIMARY KEY NOT NULL,
     kept_for  INTEGER NOT NULL,
-    kept_rows INTEGER NOT NULL,
-    prunes_at INTEGER NOT NULL
+    kept_rows INTEGER NOT NULL
 ) WITHOUT ROWID, STRICT;
-INSERT INTO feed_settings VALUES ('feed', 604800000000, 1000000, 0);
 
 CREATE TRIGGER feed_transition AFTER INSERT ON transitions BEGIN
     INSERT INTO feed (task_id, kind, round, at, data)
@@ -104,6 +102,11 @@ END;
 CREATE TRIGGER feed_changed_worker AFTER UPDATE OF state ON workers WHEN old.state <> new.state BEGIN
     INSERT INTO feed (task_id, kind, round, at, data)
     VALUES ('', 'worker.' || new.state, 0, new.seen_at, json_array(new.id, new.label));
+END;
+
+CREATE TRIGGER feed_new_schedule AFTER INSERT ON schedules WHEN new.fired_at IS NOT NULL BEGIN
+    INSERT INTO feed (task_id, kind, round, at, data)
+    VALUES (coalesce(new.last_task_id, ''), 'schedule.fired', 1, new.fired_at, json_array(new.name, new.last_tick_at));
 END;
 
 CREATE TRIGGER feed_fired_schedule AFTER UPDATE OF fired_at ON schedules
