@@ -115,8 +115,9 @@ async def set_feed_retention(db: Database, retention: FeedRetention) -> None:
 
 async def feed_retention(db: Database) -> FeedRetention:
     """See FeedVerbs."""
-    [(kept_for, kept_rows)] = await db.fetch("feed_retention")
-    return FeedRetention(age=timedelta(microseconds=kept_for), rows=kept_rows)
+    for kept_for, kept_rows in await db.fetch("feed_retention"):
+        return FeedRetention(age=timedelta(microseconds=kept_for), rows=kept_rows)
+    return FeedRetention()
 
 
 async def prune_feed(db: Database) -> None:

@@ -718,8 +718,10 @@ WHERE octet_length(e.payload) <= $3
 SELECT {schema}.prune_feed($1, $2)
 
 -- name: set_feed_retention
-UPDATE {schema}.feed_settings
-SET kept_for = $1::bigint * interval '1 microsecond', kept_rows = $2::bigint, prunes_at = '-infinity'
+INSERT INTO {schema}.feed_settings (kept_for, kept_rows)
+VALUES ($1::bigint * interval '1 microsecond', $2::bigint)
+ON CONFLICT (single) DO UPDATE
+SET kept_for = excluded.kept_for, kept_rows = excluded.kept_rows, prunes_at = excluded.prunes_at
 
 -- name: feed_retention
 SELECT (extract(epoch FROM kept_for) * 1000000)::bigint, kept_rows FROM {schema}.feed_settings

@@ -27,8 +27,8 @@ from holdfast.store.sqlite.write_transaction import WriteTransaction
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOST_DELETED: Final = 5000
 """Rows in one sweep."""
-_EMPTY: Final = "0"
-"""The mark of the place before the first event."""
+_BEGINNING: Final = "0"
+"""The mark of the place in front of the first event that is kept."""
 
 
 def read_feed(reader: Reader, after: str | None, limit: int) -> FeedPage:
@@ -47,25 +47,20 @@ def read_feed(reader: Reader, after: str | None, limit: int) -> FeedPage:
 
 def _check(reader: Reader, place: Place, cursor: str) -> None:
     """Raise CursorLost unless the place is there as it was given out, with everything behind it."""
-    if place.number == 0:
-        for (first,) in reader.rows("feed_begin"):
-            if first > 0:
-                raise expired_cursor(cursor)
+    begin = next((number for (number,) in reader.rows("feed_begin")), 0)
+    if place.mark == _BEGINNING and place.number == begin:
         return
     for row in reader.rows("feed_row", place.number):
         if _mark(*row) != place.mark:
             raise lost_cursor(cursor)
         return
-    for (first,) in reader.rows("feed_begin"):
-        if place.number <= first:
-            raise expired_cursor(cursor)
-    raise lost_cursor(cursor)
+    raise expired_cursor(cursor) if place.number <= begin else lost_cursor(cursor)
 
 
 def _place(reader: Reader, number: int) -> Place:
     for row in reader.rows("feed_row", number):
         return Place(number, 0, 0, _mark(*row))
-    return Place(number, 0, 0, _EMPTY)
+    return Place(number, 0, 0, _BEGINNING)
 
 
 def _mark(task_id: str, kind: str, at: int, data: str) -> str:

@@ -90,6 +90,7 @@ from holdfast.testing.contract.commit_expected import ExpectedCommitContract
 from holdfast.testing.contract.commit_fenced import FencedCommitContract
 from holdfast.testing.contract.effects import EffectsContract
 from holdfast.testing.contract.events import EventsContract, QuietContract, SubmissionContract
+from holdfast.testing.contract.feed import FeedContract
 from holdfast.testing.contract.fidelity import FidelityContract
 from holdfast.testing.contract.full_queues import FullQueuesContract
 from holdfast.testing.contract.hints import HintsContract
@@ -176,6 +177,7 @@ class StoreContract(
     RetentionContract,
     PruneContract,
     HintsContract,
+    FeedContract,
     SaveContract,
     ExecuteStepContract,
     ClosingContract,

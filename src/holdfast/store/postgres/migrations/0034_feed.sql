@@ -35,19 +35,16 @@ CREATE TABLE {schema}.feed_passes (
     drawn_before bigint NOT NULL,
     drawn_after bigint NOT NULL
 );
--- Before the first row.
-INSERT INTO {schema}.feed_passes VALUES (0, left(gen_random_uuid()::text, 8), clock_timestamp(), '0', '{}', 0, 0);
 
--- One row: the lock under which passes take turns, and how long the feed is kept.
+-- One row: the lock under which passes take turns, and how long the feed is kept. The first look makes it.
 CREATE TABLE {schema}.feed_settings (
     single boolean PRIMARY KEY DEFAULT true CHECK (single),
-    -- The first pass of which everything is kept. It is never the last one plus one: the newest rows are not deleted.
-    oldest bigint NOT NULL,
-    kept_for interval NOT NULL,
-    kept_rows bigint NOT NULL,
-    prunes_at timestamptz NOT NULL
+    -- The first pass of which everything is kept. The newest pass always is.
+    oldest bigint NOT NULL DEFAULT 1,
+    kept_for interval NOT NULL DEFAULT interval '7 days',
+    kept_rows bigint NOT NULL DEFAULT 1000000,
+    prunes_at timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 50);
-INSERT INTO {schema}.feed_settings VALUES (true, 1, interval '7 days', 1000000, '-infinity');
 
 -- Writing
 
@@ -258,6 +255,18 @@ BEGIN
 END
 $$;
 
+-- Make the row of the settings, and the pass before the first row of the feed.
+CREATE FUNCTION {schema}.begin_feed() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {schema}.feed_settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+    PERFORM FROM {schema}.feed_settings FOR UPDATE;
+    INSERT INTO {schema}.feed_passes
+    SELECT 0, left(gen_random_uuid()::text, 8), clock_timestamp(), '0', '{}', 0, 0
+    WHERE NOT EXISTS (SELECT FROM {schema}.feed_passes);
+END
+$$;
+
 -- Say what a pass would be now, without making it.
 CREATE FUNCTION {schema}.next_pass(newest {schema}.feed_passes, moment timestamptz) RETURNS {schema}.feed_passes
 LANGUAGE plpgsql AS $$
@@ -285,6 +294,10 @@ DECLARE
 BEGIN
     -- A look without the lock: most of the time there is nothing new.
     SELECT p.* INTO newest FROM {schema}.feed_passes p ORDER BY p.number DESC LIMIT 1;
+    IF NOT FOUND THEN
+        PERFORM {schema}.begin_feed();
+        SELECT p.* INTO newest FROM {schema}.feed_passes p ORDER BY p.number DESC LIMIT 1;
+    END IF;
     pass := {schema}.next_pass(newest, moment);
     IF pass.ended_below >= newest.ended_below
         AND NOT EXISTS (SELECT FROM {schema}.rows_of_pass(newest, pass, 0, 1)) THEN
@@ -299,7 +312,7 @@ BEGIN
         -- The numbers of transactions began anew: the database was restored from a dump. The rows say nothing any more.
         DELETE FROM {schema}.feed;
         DELETE FROM {schema}.feed_passes;
-        UPDATE {schema}.feed_settings SET oldest = pass.number + 1;
+        UPDATE {schema}.feed_settings SET oldest = pass.number + 1;  -- that pass is only the place before the first row
     ELSIF NOT EXISTS (SELECT FROM {schema}.rows_of_pass(newest, pass, 0, 1)) THEN
         RETURN newest;
     END IF;
@@ -320,12 +333,16 @@ DECLARE
     before {schema}.feed_passes;
     pass {schema}.feed_passes;
     newest {schema}.feed_passes;
-    first bigint := (SELECT s.oldest FROM {schema}.feed_settings s);
+    first bigint;
     room integer := most;
     found integer;
     one {schema}.feed;
 BEGIN
     PERFORM {schema}.insist_on_read_committed();
+    IF NOT EXISTS (SELECT FROM {schema}.feed_passes) THEN
+        PERFORM {schema}.begin_feed();
+    END IF;
+    first := (SELECT s.oldest FROM {schema}.feed_settings s);
     IF place IS NULL OR place < 0 THEN
         IF place IS NULL THEN
             pass := {schema}.pass_on(moment);
@@ -391,11 +408,10 @@ DECLARE
     last {schema}.feed_passes;
     deleted bigint := 0;
 BEGIN
-    SELECT s.* INTO settings FROM {schema}.feed_settings s WHERE s.prunes_at <= moment;
-    IF NOT FOUND THEN
+    PERFORM {schema}.insist_on_read_committed();
+    IF EXISTS (SELECT FROM {schema}.feed_settings s WHERE s.prunes_at > moment) THEN
         RETURN 0;
     END IF;
-    PERFORM {schema}.insist_on_read_committed();
     -- What no reader asked for has no pass yet. It gets one here, so that it grows old.
     newest := {schema}.pass_on(moment);
     SELECT s.* INTO settings FROM {schema}.feed_settings s WHERE s.prunes_at <= moment FOR UPDATE SKIP LOCKED;
