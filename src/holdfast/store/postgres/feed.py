@@ -65,7 +65,11 @@ async def read_feed(db: Database, after: str | None, limit: int) -> FeedPage:
 
 
 async def _rows(db: Database, place: int | None, mark: str | None, behind: int, limit: int) -> list[Row]:
-    return await db.fetch("read_feed", place, mark, behind, limit, db.at())
+    rows = await db.fetch("read_feed", place, mark, behind, limit, db.at())
+    if rows and rows[0][1] == "begin":  # in a transaction of its own
+        await db.fetch("begin_feed")
+        rows = await db.fetch("read_feed", place, mark, behind, limit, db.at())
+    return rows
 
 
 def _entries(row: Row) -> list[_Entry]:

@@ -703,6 +703,9 @@ SELECT pg_notify($1, $2)
 -- name: read_feed
 SELECT pass, mark, seq, at, entries FROM {schema}.read_feed($1, $2, $3, $4, $5)
 
+-- name: begin_feed
+SELECT {schema}.begin_feed()
+
 -- name: feed_tasks
 -- What is said now of the tasks that events are about.
 SELECT id, name, queue, labels FROM {schema}.tasks WHERE id = ANY ($1::text[])

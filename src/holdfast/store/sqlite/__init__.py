@@ -7,6 +7,7 @@ commit.py             Applying Commits: each alone, all in one transaction, none
 connection.py         Opening SQLite: the settings of a connection, and the schemas this version knows
 database.py           Database: the connections of one SQLite store, and the ways in which a verb uses them
 errors.py             What went wrong in SQLite, in our own words
+feed.py               The feed: reading it, and deleting what is kept no longer
 flow.py               What is paused, and the settings of queues
 gate.py               The gate between processes: a file lock taken before BEGIN IMMEDIATE
 inherited.py          What a forked child inherits of SQLite, and must never touch

@@ -3,8 +3,9 @@
 -- It is written in the transaction of what happens, without a round trip or a flush of its own: one row for a statement,
 -- however many steps or moves the statement writes. Nothing updates a row, and no writer waits for a reader.
 --
--- The three statements that write steps append to it themselves, because they are the hot path (write_step in queries.sql,
--- commit_plain in 0028, write_journal below); for everything else triggers do, so that no function can forget it.
+-- The statements that write steps append to it themselves, because they are the hot path (write_step in queries.sql,
+-- commit_plain in 0028, write_journal and reopen_child below; a test finds them). For everything else triggers do, so that no
+-- function can forget it.
 --
 -- Workers of the version before write lone steps without it.
 -- Workers from version 34 on may go on.
@@ -20,7 +21,7 @@ CREATE TABLE {schema}.feed (
 );
 CREATE INDEX feed_by_transaction ON {schema}.feed (xid, seq);
 
--- A pass: a snapshot of which transactions had ended. Passes are numbered, under the lock on the row below. What one of them
+-- A pass: a snapshot of which transactions had ended. Passes are numbered, and take turns under a lock. What one of them
 -- sees and the one before did not see, is what the pass has added to the feed. So a transaction that is still open delays
 -- what itself has written and nothing else; and it is not skipped, because the first pass after its end adds it.
 CREATE TABLE {schema}.feed_passes (
@@ -31,12 +32,14 @@ CREATE TABLE {schema}.feed_passes (
     -- Every transaction below `ended_below` has ended, except those that are `open`.
     ended_below xid8 NOT NULL,
     open xid8[] NOT NULL,
+    -- Transactions from here on began after the snapshot. Those in between were open, too, but no snapshot lists them.
+    begun_from xid8 NOT NULL,
     -- The last number that the sequence of the feed had given out before the snapshot, and after it.
     drawn_before bigint NOT NULL,
     drawn_after bigint NOT NULL
 );
 
--- One row: the lock under which passes take turns, and how long the feed is kept. The first look makes it.
+-- One row: how long the feed is kept. The first look makes it.
 CREATE TABLE {schema}.feed_settings (
     single boolean PRIMARY KEY DEFAULT true CHECK (single),
     -- The first pass of which everything is kept. The newest pass always is.
@@ -228,13 +231,70 @@ BEGIN
 END
 $$;
 
+-- Begin an ended child again, or refuse where it is no child of this task, has not ended, or has changed since its parent
+-- read it. Lines of its journal that are written for it are in the feed, too. The child's row is locked with the tasks of the batch.
+CREATE OR REPLACE FUNCTION {schema}.reopen_child(owner_id text, who text, op jsonb, payloads bytea[], moment timestamptz)
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    child {schema}.tasks;
+    due timestamptz := coalesce((op ->> 'available_at')::timestamptz, moment);
+    has_new_round boolean := (op ->> 'new_round')::boolean;
+BEGIN
+    SELECT t.* INTO child FROM {schema}.tasks t WHERE t.id = op ->> 'child_id';
+    IF child.parent_id IS DISTINCT FROM owner_id OR child.finished_at IS NULL
+        OR child.revision <> (op ->> 'revision')::bigint THEN
+        PERFORM {schema}.refuse('conflict', jsonb_build_object(
+            'child_id', op ->> 'child_id', 'parent_id', child.parent_id, 'state', child.state,
+            'revision', child.revision));
+    END IF;
+
+    INSERT INTO {schema}.transitions (task_id, number, from_state, to_state, reason, actor, fence, at)
+    VALUES (child.id, child.moves + 1, child.state, 'pending', op ->> 'reason', who, child.fence, moment);
+    UPDATE {schema}.tasks t
+    SET state = 'pending', finished_at = NULL, moves = child.moves + 1,
+        attempts = 0, deaths = 0, lone_deaths = 0, cancel_requested = NULL, undoing = false,
+        deadline = (op ->> 'deadline')::timestamptz, available_at = due, rank = {schema}.rank_of(due, child.priority),
+        ready = {schema}.readiness('pending', NULL, due, 0, moment),
+        round = child.round + has_new_round::integer,
+        feedback = CASE WHEN has_new_round THEN op ->> 'feedback' ELSE child.feedback END,
+        revision = child.revision + 1, updated_at = moment
+    WHERE t.id = child.id;
+    DELETE FROM {schema}.outcomes o WHERE o.task_id = child.id;
+
+    IF op ->> 'input' IS NOT NULL THEN
+        UPDATE {schema}.inputs i
+        SET user_input = payloads[(op ->> 'input')::integer], digest = op ->> 'input_digest', search = op ->> 'search'
+        WHERE i.task_id = child.id;
+    END IF;
+    WITH written AS (
+        INSERT INTO {schema}.steps
+        SELECT child.id, s.round, s.key, s.kind, s.position, s.state, s.attempts, s.fence, s.digest,
+               payloads[s.output], payloads[s.error], s.effect_id,
+               s.started_at, s.finished_at, s.retry_at, s.undone_at
+        FROM jsonb_populate_recordset(NULL::{schema}.step_record, op -> 'lines') AS s
+        ON CONFLICT (task_id, round, key) DO UPDATE SET
+            kind = excluded.kind, position = excluded.position, state = excluded.state, attempts = excluded.attempts,
+            fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
+            effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
+            retry_at = excluded.retry_at, undone_at = excluded.undone_at
+        RETURNING task_id, round, key, kind, state, attempts
+    )
+    INSERT INTO {schema}.feed (at, entries)
+    SELECT moment, json_agg(json_build_array('step.' || w.state, w.task_id, w.round, w.key, w.kind, w.attempts))
+    FROM written AS w
+    HAVING count(*) > 0;
+END
+$$;
+
 -- Reading
 
 -- A row of the feed in its place: the pass that added it, and the mark of the pass. Without entries it is only a place.
 CREATE TYPE {schema}.placed_row AS (pass bigint, mark text, seq bigint, at timestamptz, entries json);
 
 -- The rows that a pass has added, from a place on: those of transactions that began after the pass before, found by their
--- numbers, and those of transactions that were open at that time and have ended since, found by the transactions.
+-- numbers, which are above what had been drawn by then; and those of transactions that were open at that time and have
+-- ended since, found by the transactions.
 CREATE FUNCTION {schema}.rows_of_pass(
     before {schema}.feed_passes, pass {schema}.feed_passes, behind bigint, most integer
 ) RETURNS SETOF {schema}.feed
@@ -244,11 +304,17 @@ BEGIN
     SELECT * FROM (
         (SELECT f.* FROM {schema}.feed f
          WHERE f.seq > greatest(behind, before.drawn_before) AND f.seq <= pass.drawn_after
-           AND f.xid >= before.ended_below AND f.xid < pass.ended_below AND NOT f.xid = ANY (pass.open)
+           AND f.xid >= before.begun_from AND f.xid < pass.ended_below AND NOT f.xid = ANY (pass.open)
          ORDER BY f.seq LIMIT most)
         UNION ALL
         (SELECT f.* FROM {schema}.feed f
-         WHERE f.xid = ANY (ARRAY(SELECT unnest(before.open) EXCEPT SELECT unnest(pass.open))) AND f.seq > behind
+         WHERE f.xid >= before.ended_below AND f.xid < before.begun_from
+           AND f.xid < pass.ended_below AND NOT f.xid = ANY (pass.open) AND f.seq > behind
+         ORDER BY f.seq LIMIT most)
+        UNION ALL
+        (SELECT f.* FROM {schema}.feed f
+         WHERE f.xid = ANY (ARRAY(SELECT unnest(before.open) EXCEPT SELECT unnest(pass.open)))
+           AND f.xid < pass.ended_below AND f.seq > behind
          ORDER BY f.seq LIMIT most)
     ) AS found
     ORDER BY found.seq LIMIT most;
@@ -260,10 +326,8 @@ CREATE FUNCTION {schema}.begin_feed() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.feed_settings DEFAULT VALUES ON CONFLICT DO NOTHING;
-    PERFORM FROM {schema}.feed_settings FOR UPDATE;
     INSERT INTO {schema}.feed_passes
-    SELECT 0, left(gen_random_uuid()::text, 8), clock_timestamp(), '0', '{}', 0, 0
-    WHERE NOT EXISTS (SELECT FROM {schema}.feed_passes);
+    VALUES (0, left(gen_random_uuid()::text, 8), clock_timestamp(), '0', '{}', '0', 0, 0) ON CONFLICT DO NOTHING;
 END
 $$;
 
@@ -274,18 +338,17 @@ DECLARE
     sequence regclass := '{schema}.feed_seq_seq';
     drawn bigint := coalesce(pg_sequence_last_value(sequence), 0);
     seen pg_snapshot;
-    pass {schema}.feed_passes;
 BEGIN
-    -- Each of these is a statement of its own, and in this order: `drawn` before the snapshot, `drawn_after` behind it.
+    -- Each of these is a statement of its own, and in this order: what was drawn before the snapshot, and what after it.
     seen := pg_current_snapshot();
-    pass := ROW(newest.number + 1, left(gen_random_uuid()::text, 8), moment, pg_snapshot_xmax(seen),
-                ARRAY(SELECT pg_snapshot_xip(seen)), drawn, 0);
-    pass.drawn_after := coalesce(pg_sequence_last_value(sequence), 0);
-    RETURN pass;
+    RETURN ROW(newest.number + 1, left(gen_random_uuid()::text, 8), moment, pg_snapshot_xmax(seen),
+               ARRAY(SELECT pg_snapshot_xip(seen)), pg_snapshot_xmax(seen), drawn,
+               coalesce(pg_sequence_last_value(sequence), 0))::{schema}.feed_passes;
 END
 $$;
 
--- Make a pass if there is anything to add, and return the newest one.
+-- Make a pass if there is anything to add, and return the newest one. A transaction makes one at most, and writes nothing
+-- before it.
 CREATE FUNCTION {schema}.pass_on(moment timestamptz) RETURNS {schema}.feed_passes
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -294,9 +357,8 @@ DECLARE
 BEGIN
     -- A look without the lock: most of the time there is nothing new.
     SELECT p.* INTO newest FROM {schema}.feed_passes p ORDER BY p.number DESC LIMIT 1;
-    IF NOT FOUND THEN
-        PERFORM {schema}.begin_feed();
-        SELECT p.* INTO newest FROM {schema}.feed_passes p ORDER BY p.number DESC LIMIT 1;
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        RETURN newest;
     END IF;
     pass := {schema}.next_pass(newest, moment);
     IF pass.ended_below >= newest.ended_below
@@ -304,15 +366,18 @@ BEGIN
         RETURN newest;
     END IF;
 
-    -- Then the lock, which is held to the COMMIT, and everything again in later statements.
-    PERFORM FROM {schema}.feed_settings FOR UPDATE;
+    -- Then the lock, which is held to the COMMIT, and everything again in later statements. It is no lock on a row, because
+    -- that would give this transaction its number before the snapshot.
+    PERFORM pg_advisory_xact_lock(hashtextextended('{schema}feed', 0));
     SELECT p.* INTO newest FROM {schema}.feed_passes p ORDER BY p.number DESC LIMIT 1;
     pass := {schema}.next_pass(newest, moment);
+    -- Drawn after the snapshot: whatever has a higher number began later.
+    pass.begun_from := pg_current_xact_id();
     IF pass.ended_below < newest.ended_below THEN
         -- The numbers of transactions began anew: the database was restored from a dump. The rows say nothing any more.
         DELETE FROM {schema}.feed;
         DELETE FROM {schema}.feed_passes;
-        UPDATE {schema}.feed_settings SET oldest = pass.number + 1;  -- that pass is only the place before the first row
+        UPDATE {schema}.feed_settings SET oldest = pass.number + 1;  -- this pass is the place before the first row
     ELSIF NOT EXISTS (SELECT FROM {schema}.rows_of_pass(newest, pass, 0, 1)) THEN
         RETURN newest;
     END IF;
@@ -322,7 +387,8 @@ END
 $$;
 
 -- Return rows behind a place, about as many as have `most` entries. Without a place: where the feed ends now. Place -1: where
--- it begins. A place that is not there is answered with no seq, and 'older' or 'lost' as the mark.
+-- it begins. Without a seq, the mark says why nothing is read: 'older' and 'lost' are places that are not there; 'begin' is
+-- for a feed that nobody has looked at before, so that begin_feed() comes first, in a transaction of its own.
 CREATE FUNCTION {schema}.read_feed(
     place bigint, place_mark text, behind bigint, most integer, at timestamptz DEFAULT NULL
 ) RETURNS SETOF {schema}.placed_row
@@ -340,7 +406,8 @@ DECLARE
 BEGIN
     PERFORM {schema}.insist_on_read_committed();
     IF NOT EXISTS (SELECT FROM {schema}.feed_passes) THEN
-        PERFORM {schema}.begin_feed();
+        RETURN NEXT ROW(place, 'begin', NULL, NULL, NULL)::{schema}.placed_row;
+        RETURN;
     END IF;
     first := (SELECT s.oldest FROM {schema}.feed_settings s);
     IF place IS NULL OR place < 0 THEN
@@ -410,6 +477,10 @@ DECLARE
 BEGIN
     PERFORM {schema}.insist_on_read_committed();
     IF EXISTS (SELECT FROM {schema}.feed_settings s WHERE s.prunes_at > moment) THEN
+        RETURN 0;
+    END IF;
+    IF NOT EXISTS (SELECT FROM {schema}.feed_passes) THEN
+        PERFORM {schema}.begin_feed();
         RETURN 0;
     END IF;
     -- What no reader asked for has no pass yet. It gets one here, so that it grows old.
