@@ -112,12 +112,12 @@ class Place(NamedTuple):
 
     number: int
     row: int
-    index: int
+    entry: int
     mark: str
 
     def __str__(self) -> str:
         """Return the cursor."""
-        return f"{self.number}.{self.row}.{self.index}.{self.mark}"
+        return f"{self.number}.{self.row}.{self.entry}.{self.mark}"
 
 
 def read_cursor(cursor: str) -> Place:
@@ -128,15 +128,16 @@ def read_cursor(cursor: str) -> Place:
         raise InvalidValue(
             f"{cursor!r} is no cursor of a feed; pass the cursor of an event, {OLDEST!r}, or nothing to begin now"
         )
-    return Place(*numbers, parts[3])
+    number, row, entry = numbers
+    return Place(number, row, entry, parts[3])
 
 
 def lost_cursor(cursor: str) -> CursorLost:
     """Return the error for a place that this store has never given out, or has lost."""
     return CursorLost(
         f"the feed of this store has no place {cursor}: it was given out by another store, or by one that was restored "
-        "from a backup, or a server took over that did not have it yet. Look at the tasks as they are now, then read on "
-        f"without after=, or with after={OLDEST!r}",
+        "from a backup, or a server took over that did not have it yet. Look at the tasks as they are now, then read "
+        f"on without after=, or with after={OLDEST!r}",
         cursor,
     )
 
@@ -179,8 +180,6 @@ class FeedFilter:
 
     def __post_init__(self) -> None:
         """Refuse a pattern that means no kind: its reader would wait for ever."""
-        if isinstance(self.kinds, str):
-            raise InvalidValue(f"kinds is {self.kinds!r}; give a list: [{self.kinds!r}]")
         wanted: set[str] = set()
         for pattern in self.kinds:
             found = {kind for kind in KINDS if isinstance(pattern, str) and fnmatchcase(kind, pattern)}
@@ -209,5 +208,6 @@ def feed_filter(
     labels: Mapping[str, str] | None = None,
 ) -> FeedFilter:
     """Make a filter of what a caller gave."""
-    given = kinds if isinstance(kinds, str) else tuple(kinds)
-    return FeedFilter(kinds=given, task_id=task_id, name=name, queue=queue, labels=labels or {})  # type: ignore[arg-type]
+    if isinstance(kinds, str):
+        raise InvalidValue(f"kinds is {kinds!r}; give a list: [{kinds!r}]")
+    return FeedFilter(kinds=tuple(kinds), task_id=task_id, name=name, queue=queue, labels=labels or {})

@@ -1,8 +1,8 @@
 """Backend: what a database has to do for a store. The store has checked every argument at its door.
 
 The verbs mean what the store's verbs of the same names mean (work_verbs.py, flow_verbs.py, read_verbs.py,
-feed_verbs.py, schedule_verbs.py, keep_verbs.py); only the arguments are all given. A fifth store is a Backend and a StateStore made of
-it.
+feed_verbs.py, schedule_verbs.py, keep_verbs.py); only the arguments are all given. A fifth store is a Backend and a
+StateStore made of it.
 """
 
 # ruff: noqa: D102 - the verbs are explained once, in the classes of the store

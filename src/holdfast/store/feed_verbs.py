@@ -16,11 +16,11 @@ class FeedVerbs:
         """Return the events behind a place, in order, about ``limit`` of them, and the place where they end.
 
         Without ``after`` it is where the feed ends now, without events; ``"oldest"`` is where it begins. Every event is
-        returned once, to all readers in one order, in which the events of a task are in the order in which they happened;
-        what a transaction that is still open has written comes behind what was committed before.
+        returned once, to all readers in one order. The events of a task are in the order in which they happened. What a
+        transaction that is still open has written comes behind what was committed before.
 
-        More than ``limit`` are returned rather than a statement's events torn apart. Raises CursorLost where events behind
-        the place were deleted, or where this store never had it: a server took over that lacks it, or a backup.
+        There may be more than ``limit``: the events of one statement are not torn apart. Raises CursorLost if events
+        behind the place were deleted, or if this store never had it: a server took over without it, or a backup.
         """
         if after not in {None, OLDEST}:
             read_cursor(after or "")

@@ -26,8 +26,8 @@ async def feed(
         str | None,
         typer.Option(
             metavar="CURSOR",
-            help=f"Begin behind this event: its cursor, from --json. `{OLDEST}`: with the oldest that is kept. By default "
-            "with what happens from now on.",
+            help=f"Begin behind this event: its cursor, from --json. `{OLDEST}`: with the oldest that is kept. By "
+            "default with what happens from now on.",
             show_default=False,
         ),
     ] = None,
@@ -43,7 +43,9 @@ async def feed(
         ),
     ] = None,
     task: Annotated[str | None, typer.Option(metavar="TASK", help="Of this task.", show_default=False)] = None,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="Of tasks with this name.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="Of tasks with this name.", show_default=False)
+    ] = None,
     queue: Annotated[str | None, typer.Option(help="Of tasks in this queue.", show_default=False)] = None,
     labels: Annotated[
         list[str] | None,

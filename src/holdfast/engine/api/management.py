@@ -231,11 +231,11 @@ class Managing(ABC):
     ) -> Feed:
         """Return everything that happens to all tasks, in any process: ``async for event in hold.feed(): ...``.
 
-        ``kinds`` are kinds or patterns, such as ``["approval.*", "task.failed"]``; only events that fit every given part
-        are returned. It begins now, or behind ``after``: the ``cursor`` of an event, kept anywhere for as long as the
-        store keeps its events (``feed_retention``), or ``"oldest"`` for everything that is kept. Every event comes once,
-        those of one task in the order in which they happened. It goes on until you stop; with ``follow=False`` until
-        the present. Raises CursorLost where events behind the cursor are kept no longer, or the store has lost it.
+        ``kinds`` are kinds or patterns, such as ``["approval.*", "task.failed"]``; only events that fit every given
+        part are returned. It begins now, or behind ``after``: the ``cursor`` of an event, kept anywhere for as long as
+        the store keeps its events (``feed_retention``), or ``"oldest"`` for everything that is kept. Every event comes
+        once, those of one task in the order in which they happened. It goes on until you stop; with ``follow=False``
+        until the present. Raises CursorLost if events behind the cursor are kept no longer, or the store has lost it.
         """
         task_id = None if task is None else self._handle(task).id
         wanted = feed_filter(kinds=kinds, task_id=task_id, name=name, queue=queue, labels=labels)

@@ -1,8 +1,8 @@
 """FeedPump: reads the feed once for all readers of a Holdfast, and keeps the last events for them.
 
-Readers do not get events sent: each has a place in what is kept, and takes what is behind it. So a thousand readers cost
-the store what one does, and a slow one holds up no other: what it needs and is kept no longer, it reads from the store by
-itself. While nobody reads, nothing goes on here.
+No event is sent to a reader: each reader has a place in what is kept, and takes what is behind it. So a thousand readers
+cost the store what one does, and a slow one delays no other: what is kept no longer, it reads from the store by itself.
+Without readers nothing goes on here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Order = tuple[int, int, float]
 def order_of(cursor: str) -> Order:
     """Return where a cursor stands in the feed."""
     place = read_cursor(cursor)
-    return place.number, place.row, place.index or float("inf")
+    return place.number, place.row, place.entry or float("inf")
 
 
 class FeedPump:

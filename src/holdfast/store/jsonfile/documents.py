@@ -40,8 +40,10 @@ FOLDERS = {
     "schedules": ("schedules",),
     "feed": ("feed_settings",),
 }
-"""The tables of each folder's documents; the parent row first, because the others refer to it. What the feed tells about a
-task is in the task's document, and stays there when the task is deleted; what is about no task is in one without an id."""
+"""The tables of each folder's documents; the parent row first, because the others refer to it.
+
+What the feed tells about a task is in the task's document, and stays there when the task is deleted. What is about no
+task is in a document without an id."""
 
 FOLDER_OF = {table: folder for folder, tables in FOLDERS.items() for table in tables}
 

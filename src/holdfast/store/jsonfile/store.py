@@ -108,7 +108,7 @@ class JsonBackend(MemoryBackend):
             connection.execute(f"DROP TRIGGER {name}")
         self._load(connection, schema)
         for _, create in triggers:
-            connection.execute(create)
+            connection.execute(str(create))
         migrate(connection, self.path)
         connection.execute("CREATE INDEX feed_of_task ON feed (task_id)")  # to write the document of a task
         extract_contents(self._root)

@@ -50,14 +50,14 @@ async def read_feed(db: Database, after: str | None, limit: int) -> FeedPage:
         [(number, mark, row, *_)] = await _rows(db, None if after is None else _BEGINNING, None, 0, 1)
         return FeedPage([], str(Place(number, row, 0, mark)))
     place = read_cursor(after)
-    # Index 0: all of its row was read. Otherwise so many of its entries, and the row is read again.
-    behind = place.row - 1 if place.index else place.row
+    # Entry 0: all of its row was read. Otherwise so many of its entries, and the row is read again.
+    behind = place.row - 1 if place.entry else place.row
     rows = await _rows(db, place.number, place.mark, behind, limit)
     if rows and rows[0][2] is None:
         raise expired_cursor(after) if rows[0][1] == "older" else lost_cursor(after)
     entries = [entry for row in rows for entry in _entries(row)]
-    if place.index and entries and entries[0].place.row == place.row:
-        del entries[: place.index]
+    if place.entry and entries and entries[0].place.row == place.row:
+        del entries[: place.entry]
     tasks = await _tasks(db, {entry.task_id for entry in entries if entry.task_id is not None})
     reports = await _reports(db, [entry for entry in entries if entry.kind == "progress"])
     events = [_event(entry, tasks, reports) for entry in entries]

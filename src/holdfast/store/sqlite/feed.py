@@ -68,7 +68,7 @@ def _mark(task_id: str, kind: str, at: int, data: str) -> str:
     return f"{crc32(f'{task_id}{kind}{at}{data}'.encode()):08x}"
 
 
-def _event(
+def _event(  # noqa: PLR0917 - the columns of the query
     number: int,
     task_id: str,
     kind: str,

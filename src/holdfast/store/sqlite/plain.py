@@ -108,7 +108,7 @@ def _advance(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, 
 
 
 def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verdict]) -> list[Row]:
-    """End each task that is held as the Commit says and whose end concerns no other task; return the moves to record."""
+    """End each task that is held as the Commit says and whose end concerns no other task; return the moves."""
     by_task = {plain.task_id: plain for plain in part}
     changed, outcomes, forgotten = [], [], []
     transitions: list[Row] = []

@@ -269,5 +269,9 @@ class FeedContract(ContractBase):
         await store.sweep()
         assert attempt.task.id == "task"
         moves = [(event.task_id, event.kind) for event in await told(store, begin) if event.task_id]
-        assert [kind for task_id, kind in moves if task_id == "task"] == ["task.pending", "task.running", "task.pending"]
+        assert [kind for task_id, kind in moves if task_id == "task"] == [
+            "task.pending",
+            "task.running",
+            "task.pending",
+        ]
         assert [kind for task_id, kind in moves if task_id == "late"] == ["task.pending", "task.failed"]

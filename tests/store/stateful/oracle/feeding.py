@@ -1,4 +1,4 @@
-"""The feed: whatever is put into the tables is told, by the tables themselves. The event in place N has the number N + 1."""
+"""The feed: the tables themselves tell what is put into them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Told(NamedTuple):
     kind: str
     task_id: str | None
     round: int
-    at: datetime
+    at: datetime | None
     values: tuple[Any, ...]
     report: JsonValue = None
 
@@ -82,14 +82,12 @@ def _approvals(tables: Tables, _: str, before: Approval | None, after: Approval)
     by = after.requested_by if is_open else after.decided_by
     values = (after.id, after.step_key, after.kind, after.risk, after.state, by)
     at = after.decided_at or after.created_at
-    assert at is not None
     yield Told(f"approval.{kind}", after.task_id, tables.task(after.task_id).round, at, values)
 
 
 def _effects(_: Tables, __: tuple[str, str], before: Effect | None, after: Effect) -> Iterable[Told]:
     was, values = None if before is None else before.state, (after.effect_id, after.step_key, after.state)
     if was is not after.state and (was in DOUBT or after.state in DOUBT):
-        assert after.updated_at is not None
         kind = "opened" if after.state in DOUBT else "resolved"
         yield Told(f"doubt.{kind}", after.task_id, after.round, after.updated_at, values)
 
@@ -154,7 +152,8 @@ def prune_feed(tables: Tables, now: datetime) -> None:
     """Delete what is kept no longer, but the newest."""
     newest = max(tables.feed, default=0)
     for number in sorted(tables.feed):
-        kept = tables.feed[number].at >= now - tables.feed_retention.age
+        at = tables.feed[number].at
+        kept = at is not None and at >= now - tables.feed_retention.age
         if number == newest or (kept and number > newest - tables.feed_retention.rows):
             return
         del tables.feed[number]
@@ -167,7 +166,8 @@ def _place(tables: Tables, number: int) -> Place:
 
 def _event(tables: Tables, number: int) -> FeedEvent:
     told = tables.feed[number]
-    task = tables.task(told.task_id) if told.task_id in tables.tasks else None  # type: ignore[arg-type]
+    assert told.at is not None
+    task = tables.task(told.task_id) if told.task_id in tables.tasks else None
     report = told.report if len(str(told.report)) < LONGEST_PROGRESS else None
     return FeedEvent(
         cursor=str(_place(tables, number)),
