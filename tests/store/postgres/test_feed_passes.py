@@ -107,7 +107,7 @@ async def test_every_reader_gets_everything_once_and_in_order(url: str, seeds: l
 
 def _write(url: str, seed: int, place: int, written: dict[str, list[int]]) -> None:
     """Append in transactions of random length; note what was committed."""
-    chance, task, number = random.Random(f"{seed} {place}"), f"task {seed} {place}", 0  # noqa: S311
+    chance, task, number = random.Random(f"{seed} {place}"), f"task {seed} {place}", 0
     kept: list[int] = []
     with psycopg.connect(url) as connection:
         for _ in range(60):
@@ -127,7 +127,7 @@ def _write(url: str, seed: int, place: int, written: dict[str, list[int]]) -> No
 
 async def _read(url: str, seed: int, place: int, cursor: str, done: threading.Event) -> list[tuple[str, int]]:
     """Read pages of random size, with a new store now and then, until nothing comes any more."""
-    chance = random.Random(f"{seed} reader {place}")  # noqa: S311
+    chance = random.Random(f"{seed} reader {place}")
     got: list[tuple[str, int]] = []
     while True:
         async with PostgresStore(url, pool_size=1) as store:

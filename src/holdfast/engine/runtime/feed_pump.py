@@ -1,8 +1,8 @@
 """FeedPump: reads the feed once for all readers of a Holdfast, and keeps the last events for them.
 
-No event is sent to a reader: each reader has a place in what is kept, and takes what is behind it. So a thousand readers
-cost the store what one does, and a slow one delays no other: what is kept no longer, it reads from the store by itself.
-Without readers nothing goes on here.
+No event is sent to a reader: each reader has a place in what is kept, and takes what is behind it. So a thousand
+readers cost the store what one does, and a slow one delays no other: what is kept no longer, it reads from the store by
+itself. Without readers nothing goes on here.
 """
 
 from __future__ import annotations
