@@ -33,7 +33,7 @@ def feed_line(event: FeedEvent, now: datetime) -> Text:
 def _parts(data: Mapping[str, Any]) -> list[str]:
     parts = []
     for name, one in data.items():
-        if one is None or name in _NAMED_BY_KIND:
+        if one is None or name in _NAMED_BY_KIND or (name == "attempts" and one == 1):
             continue
         if name in {"by", "worker_id", "approval_id", "effect_id"}:
             parts.append(f"{name.removesuffix('_id')} {who(str(one)) if name == 'by' else short(str(one))}")
