@@ -126,7 +126,7 @@ def read_cursor(cursor: str) -> Place:
     numbers = [int(part) for part in parts[:3] if part.isascii() and part.isdecimal() and len(part) < 19]  # noqa: PLR2004 - what fits into 64 bits
     if len(parts) != 4 or len(numbers) != 3 or not parts[3].isalnum():  # noqa: PLR2004 - the parts of a Place
         raise InvalidValue(
-            f"{cursor!r} is no cursor of a feed; pass the cursor of an event, {OLDEST!r}, or nothing to begin now"
+            f"{cursor!r} is not a cursor of a feed; pass the cursor of an event, {OLDEST!r}, or nothing to begin now"
         )
     number, row, entry = numbers
     return Place(number, row, entry, parts[3])

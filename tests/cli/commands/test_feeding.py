@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Context, Holdfast
+from holdfast import Context, Holdfast, HoldfastError
+from holdfast.cli.exits import ExitCode, exit_code
 from tests.commands import invoke
 
 
@@ -32,10 +33,10 @@ def url(tmp_path: Path) -> str:
 
 
 def test_lines_for_people_and_for_programs(url: str) -> None:
-    def feed(*options: str, code: int = 0) -> str:
-        answer = invoke(["feed", *options], env={"HOLDFAST_DATABASE_URL": url})
-        assert answer.exit_code == code, answer.output
-        return answer.output if code else answer.stdout
+    env = {"HOLDFAST_DATABASE_URL": url}
+
+    def feed(*options: str) -> str:
+        return invoke(["feed", *options], env=env, catch_exceptions=False).stdout
 
     lines = feed("--after", "oldest", "--no-follow").splitlines()
     assert "deploy  submitted" in next(line for line in lines if "task.pending" in line)
@@ -49,6 +50,11 @@ def test_lines_for_people_and_for_programs(url: str) -> None:
     behind = feed("--after", asked["cursor"], "--no-follow", "--json").splitlines()
     assert [json.loads(line) for line in behind] == events[events.index(asked) + 1 :]
     assert feed("--no-follow") == ""
-    assert "restored from a backup" in feed("--after", "77.0.0.abc", code=4)
-    assert "no cursor" in feed("--after", "yesterday", code=2)
-    assert "means no kind" in feed("--kind", "nonsense", code=2)
+    for option, value, code, words in (
+        ("--after", "77.0.0.abc", ExitCode.CONFLICT, "restored from a backup"),
+        ("--after", "yesterday", ExitCode.USAGE, "not a cursor"),
+        ("--kind", "nonsense", ExitCode.USAGE, "means no kind"),
+    ):
+        with pytest.raises(HoldfastError, match=words) as raised:
+            feed(option, value)
+        assert exit_code(raised.value) is code

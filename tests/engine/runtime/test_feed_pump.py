@@ -57,7 +57,7 @@ async def until_begun(*readers: FeedReader | Feed) -> None:
 
 
 async def submit(hold: Holdfast, count: int, first: int = 0) -> list[str]:
-    return [(await hold.submit("job", number, queue="nobody")).id for number in range(first, first + count)]
+    return [(await hold.submit("job", number, queue="unattended")).id for number in range(first, first + count)]
 
 
 async def test_a_thousand_readers_cost_the_store_what_one_does() -> None:
@@ -115,7 +115,7 @@ async def test_a_feed_that_is_dropped_stops(url: str) -> None:
         async for _ in hold.feed(after=OLDEST):
             break
         async with asyncio.timeout(PATIENCE):
-            while pumps():  # noqa: ASYNC110 - a generator that is garbage tells nobody
+            while pumps():  # noqa: ASYNC110 - nothing tells when a generator was collected
                 await asyncio.sleep(0.01)
 
 
@@ -157,7 +157,7 @@ async def test_a_reader_hears_that_the_feed_has_lost_its_place() -> None:
                 assert await later == ids + more
 
 
-async def test_readers_that_begin_anywhere_are_told_the_same(url: str) -> None:
+async def test_readers_that_begin_anywhere_get_the_same(url: str) -> None:
     async with opened(url) as (hold, _):
         ids = await submit(hold, 5)
         events = [event async for event in hold.feed(after=OLDEST, follow=False)]
@@ -166,8 +166,8 @@ async def test_readers_that_begin_anywhere_are_told_the_same(url: str) -> None:
         taking = [asyncio.create_task(_first(feed, 10 - 1 - place)) for place, feed in enumerate(feeds)]
         ids += await submit(hold, 5, 5)
         async with asyncio.timeout(PATIENCE):
-            told = await asyncio.gather(*taking)
-        assert told == [ids[place + 1 :] for place in range(5)]
+            got = await asyncio.gather(*taking)
+        assert got == [ids[place + 1 :] for place in range(5)]
 
 
 async def _first(feed: Feed, count: int) -> list[str | None]:

@@ -42,7 +42,7 @@ class Evidence:
     queues: tuple[QueueSettings, ...] = ()
     """How full the queues with settings are."""
     feed: tuple[str, ...] = ()
-    """What the feed told, or did not tell, in another way than it is stored."""
+    """Where the feed differs from what is stored."""
 
 
 def judge(evidence: Evidence) -> Iterator[str]:
@@ -61,7 +61,7 @@ def _labels(evidence: Evidence) -> Iterator[str]:
 
 
 def _feed(evidence: Evidence) -> Iterator[str]:
-    """A reader that stopped and went on was told everything, once and in order."""
+    """A reader that stopped and went on got everything, once and in order."""
     yield from (f"the feed: {line}" for line in evidence.feed)
 
 

@@ -64,7 +64,7 @@ async def test_a_transaction_of_another_database_delays_nothing(url: str) -> Non
             other.rollback()
 
 
-async def test_what_is_rolled_back_is_never_told(url: str) -> None:
+async def test_what_is_rolled_back_is_never_in_the_feed(url: str) -> None:
     """Neither a transaction, nor what comes behind a savepoint of one."""
     async with PostgresStore(url) as store:
         cursor = (await store.read_feed()).cursor
@@ -158,7 +158,7 @@ async def test_a_server_that_lost_a_pass_says_so(url: str) -> None:
                 await store.read_feed(newest)
 
 
-async def test_a_feed_that_was_restored_from_a_dump_begins_anew(url: str) -> None:
+async def test_a_feed_that_was_restored_from_a_dump_starts_again(url: str) -> None:
     """The numbers of transactions say nothing on another server: its own may be below them."""
     async with PostgresStore(url) as store:
         with psycopg.connect(url, autocommit=True) as connection:
@@ -175,7 +175,7 @@ async def test_a_feed_that_was_restored_from_a_dump_begins_anew(url: str) -> Non
 
 
 async def test_a_reader_beside_retention_misses_nothing_unnoticed(url: str) -> None:
-    """It is told everything in order, or that something is gone."""
+    """It gets everything in order, or an error."""
     async with PostgresStore(url) as store:
         await store.set_feed_retention(FeedRetention(age=timedelta(days=1), rows=20))
         with psycopg.connect(url, autocommit=True) as connection:

@@ -21,7 +21,7 @@ from holdfast.store.background import Loop, end
 from holdfast.store.base import ANYTHING, StateStore
 
 LOOK_EVERY: Final = 0.4
-"""Seconds between two looks. Most of what is told is hinted at; steps are not."""
+"""Seconds between two looks. Stores hint at most of what happens, but not at steps."""
 
 BREATH: Final = 0.05
 """Seconds between two looks when there are hints all the time: what happens meanwhile comes in one page."""

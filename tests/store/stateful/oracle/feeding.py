@@ -1,4 +1,4 @@
-"""The feed: the tables themselves tell what is put into them."""
+"""The feed: the tables themselves report what is put into them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ V = TypeVar("V")
 DOUBT = {EffectState.IN_DOUBT, EffectState.NEEDS_HUMAN}
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     kind: str
     task_id: str | None
     round: int
@@ -43,38 +43,38 @@ class Told(NamedTuple):
     report: JsonValue = None
 
 
-Tell = Callable[["Tables", Any, Any, Any], Iterable[Told]]
+Reporter = Callable[["Tables", Any, Any, Any], Iterable[Report]]
 
 
 class Watched(dict[K, V]):
-    """A table that tells what is put into it."""
+    """A table that reports what is put into it."""
 
-    def __init__(self, rows: dict[K, V], tables: Tables, tell: Tell) -> None:
+    def __init__(self, rows: dict[K, V], tables: Tables, report: Reporter) -> None:
         super().__init__(rows)
         self._tables = tables
-        self._tell = tell
+        self._tell = report
 
     def __setitem__(self, key: K, row: V) -> None:
         before = self.get(key)
         super().__setitem__(key, row)
-        for told in self._tell(self._tables, key, before, row):
-            self._tables.feed[max(self._tables.feed, default=0) + 1] = told
+        for report in self._tell(self._tables, key, before, row):
+            self._tables.feed[max(self._tables.feed, default=0) + 1] = report
 
 
 def _moves(
     tables: Tables, task_id: str, before: tuple[Transition, ...] | None, after: tuple[Transition, ...]
-) -> Iterable[Told]:
+) -> Iterable[Report]:
     for move in after[len(before or ()) :]:
         values = (move.from_state, move.reason[:200], move.actor)
-        yield Told(f"task.{move.to_state}", task_id, tables.task(task_id).round, move.at, values)
+        yield Report(f"task.{move.to_state}", task_id, tables.task(task_id).round, move.at, values)
 
 
-def _steps(tables: Tables, key: tuple[str, int, str], _: Step | None, step: Step) -> Iterable[Told]:
+def _steps(tables: Tables, key: tuple[str, int, str], _: Step | None, step: Step) -> Iterable[Report]:
     at = step.finished_at or step.started_at or tables.task(key[0]).updated_at
-    yield Told(f"step.{step.state}", key[0], step.round, at, (step.key, step.kind, step.attempts))
+    yield Report(f"step.{step.state}", key[0], step.round, at, (step.key, step.kind, step.attempts))
 
 
-def _approvals(tables: Tables, _: str, before: Approval | None, after: Approval) -> Iterable[Told]:
+def _approvals(tables: Tables, _: str, before: Approval | None, after: Approval) -> Iterable[Report]:
     is_open = after.state is ApprovalState.OPEN
     if before is not None if is_open else before is None or before.state is not ApprovalState.OPEN:
         return
@@ -82,17 +82,17 @@ def _approvals(tables: Tables, _: str, before: Approval | None, after: Approval)
     by = after.requested_by if is_open else after.decided_by
     values = (after.id, after.step_key, after.kind, after.risk, after.state, by)
     at = after.decided_at or after.created_at
-    yield Told(f"approval.{kind}", after.task_id, tables.task(after.task_id).round, at, values)
+    yield Report(f"approval.{kind}", after.task_id, tables.task(after.task_id).round, at, values)
 
 
-def _effects(_: Tables, __: tuple[str, str], before: Effect | None, after: Effect) -> Iterable[Told]:
+def _effects(_: Tables, __: tuple[str, str], before: Effect | None, after: Effect) -> Iterable[Report]:
     was, values = None if before is None else before.state, (after.effect_id, after.step_key, after.state)
     if was is not after.state and (was in DOUBT or after.state in DOUBT):
         kind = "opened" if after.state in DOUBT else "resolved"
-        yield Told(f"doubt.{kind}", after.task_id, after.round, after.updated_at, values)
+        yield Report(f"doubt.{kind}", after.task_id, after.round, after.updated_at, values)
 
 
-def _accounts(tables: Tables, key: tuple[str, str], before: Account | None, after: Account) -> Iterable[Told]:
+def _accounts(tables: Tables, key: tuple[str, str], before: Account | None, after: Account) -> Iterable[Report]:
     if before is None or after.limit is None or key[0] not in tables.tasks:
         return
     task = tables.task(key[0])
@@ -100,31 +100,33 @@ def _accounts(tables: Tables, key: tuple[str, str], before: Account | None, afte
         was = before.limit is not None and before.spent * 5 >= before.limit * share
         if after.spent * 5 >= after.limit * share and not was:
             values = (after.meter, after.limit, after.spent)
-            yield Told(f"budget.{kind}", task.id, task.round, task.updated_at, values)
+            yield Report(f"budget.{kind}", task.id, task.round, task.updated_at, values)
 
 
-def _events(tables: Tables, channel: str, before: tuple[Event, ...] | None, after: tuple[Event, ...]) -> Iterable[Told]:
+def _events(
+    tables: Tables, channel: str, before: tuple[Event, ...] | None, after: tuple[Event, ...]
+) -> Iterable[Report]:
     word, _, about = channel.partition(":")
     if word in {"task", "inbox"} and about in tables.tasks:
         for event in after[len(before or ()) :]:
             kind, report = ("progress", event.payload) if word == "task" else ("message", None)
-            yield Told(kind, about, tables.task(about).round, event.at, (event.number, event.actor), report)
+            yield Report(kind, about, tables.task(about).round, event.at, (event.number, event.actor), report)
 
 
-def _workers(_: Tables, __: str, before: WorkerRow | None, after: WorkerRow) -> Iterable[Told]:
+def _workers(_: Tables, __: str, before: WorkerRow | None, after: WorkerRow) -> Iterable[Report]:
     worker = after.worker
     if before is None or before.worker.state is not worker.state:
-        yield Told(f"worker.{worker.state}", None, 0, worker.seen_at, (worker.id, worker.label))
+        yield Report(f"worker.{worker.state}", None, 0, worker.seen_at, (worker.id, worker.label))
 
 
-def _schedules(_: Tables, __: str, before: StoredSchedule | None, after: StoredSchedule) -> Iterable[Told]:
+def _schedules(_: Tables, __: str, before: StoredSchedule | None, after: StoredSchedule) -> Iterable[Report]:
     was = None if before is None else before.fired_at
     if after.fired_at is not None and (was is None or was < after.fired_at):
         tick = after.last_tick_at and after.last_tick_at.isoformat()
-        yield Told("schedule.fired", after.last_task_id, 1, after.fired_at, (after.name, tick))
+        yield Report("schedule.fired", after.last_task_id, 1, after.fired_at, (after.name, tick))
 
 
-TOLD: dict[str, Tell] = {
+REPORTS: dict[str, Reporter] = {
     "transitions": _moves,
     "steps": _steps,
     "approvals": _approvals,
@@ -160,23 +162,22 @@ def prune_feed(tables: Tables, now: datetime) -> None:
 
 
 def _place(tables: Tables, number: int) -> Place:
-    told = tables.feed.get(number)
-    return Place(number, 0, 0, "0" if told is None else f"{crc32(repr(told).encode()):08x}")
+    entry = tables.feed.get(number)
+    return Place(number, 0, 0, "0" if entry is None else f"{crc32(repr(entry).encode()):08x}")
 
 
 def _event(tables: Tables, number: int) -> FeedEvent:
-    told = tables.feed[number]
-    assert told.at is not None
-    task = tables.task(told.task_id) if told.task_id in tables.tasks else None
-    report = told.report if len(str(told.report)) < LONGEST_PROGRESS else None
+    entry = tables.feed[number]
+    assert entry.at is not None
+    task = tables.task(entry.task_id) if entry.task_id in tables.tasks else None
     return FeedEvent(
         cursor=str(_place(tables, number)),
-        kind=told.kind,
-        at=told.at,
-        task_id=told.task_id,
+        kind=entry.kind,
+        at=entry.at,
+        task_id=entry.task_id,
         name=None if task is None else task.name,
         queue=None if task is None else task.queue,
         labels={} if task is None else task.labels,
-        round=told.round,
-        data=data_of(told.kind, told.values, report),
+        round=entry.round,
+        data=data_of(entry.kind, entry.values, entry.report if len(str(entry.report)) < LONGEST_PROGRESS else None),
     )

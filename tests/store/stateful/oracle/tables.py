@@ -19,7 +19,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import Transition
 from holdfast.model.worker import Worker
-from tests.store.stateful.oracle.feeding import TOLD, Told, Watched
+from tests.store.stateful.oracle.feeding import REPORTS, Report, Watched
 
 NOT_READY, READY, READY_ALONE = 0, 1, 2
 
@@ -108,12 +108,12 @@ class Tables:
     """By key and the moment until which it counts: calls and tokens."""
     permits: dict[str, PermitRow] = field(default_factory=dict)
     schedules: dict[str, StoredSchedule] = field(default_factory=dict)
-    feed: dict[int, Told] = field(default_factory=dict)
+    feed: dict[int, Report] = field(default_factory=dict)
     feed_settings: dict[None, FeedRetention] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, tell in TOLD.items():
-            setattr(self, name, Watched(getattr(self, name), self, tell))
+        for name, report in REPORTS.items():
+            setattr(self, name, Watched(getattr(self, name), self, report))
 
     def copy(self) -> Self:
         return type(self)(**{table.name: dict(getattr(self, table.name)) for table in fields(self)})
