@@ -45,7 +45,7 @@ from holdfast.store.jsonfile.contents import (
     read_content,
     write_content,
 )
-from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, documents_in, file_name, insert, render
+from holdfast.store.jsonfile.documents import FOLDERS, documents_in, file_name, folder_of, insert, render
 from holdfast.store.jsonfile.files import FORMAT, JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryBackend
@@ -146,11 +146,9 @@ class JsonBackend(MemoryBackend):
 
     def _note(self, change: apsw.PreUpdate) -> None:
         """Remember the document a changed row belongs to; its id is the row's first column."""
-        folder = FOLDER_OF.get(change.table_name)
-        if folder is None:  # a full-text index, which is rebuilt from its table
-            return
         for row in (change.old, change.new):
-            if row is not None:
+            # A full-text index is in no folder: it is rebuilt from its table.
+            if row is not None and (folder := folder_of(change.table_name, str(row[0]))) is not None:
                 self._dirty.add((folder, str(row[0])))
 
     def finish(self, connection: apsw.Connection) -> None:

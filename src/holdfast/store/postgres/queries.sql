@@ -727,4 +727,4 @@ ON CONFLICT (single) DO UPDATE
 SET kept_for = excluded.kept_for, kept_rows = excluded.kept_rows, prunes_at = excluded.prunes_at
 
 -- name: feed_retention
-SELECT (extract(epoch FROM kept_for) * 1000000)::bigint, kept_rows FROM {schema}.feed_settings
+SELECT (extract(epoch FROM kept_for) * 1000000)::bigint, kept_rows FROM {schema}.feed_settings WHERE single

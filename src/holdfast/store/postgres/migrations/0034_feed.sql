@@ -377,7 +377,7 @@ BEGIN
         -- The numbers of transactions began anew: the database was restored from a dump. The rows say nothing any more.
         DELETE FROM {schema}.feed;
         DELETE FROM {schema}.feed_passes;
-        UPDATE {schema}.feed_settings SET oldest = pass.number + 1;  -- this pass is the place before the first row
+        UPDATE {schema}.feed_settings SET oldest = pass.number + 1 WHERE single;  -- this pass is the place before the first row
     ELSIF NOT EXISTS (SELECT FROM {schema}.rows_of_pass(newest, pass, 0, 1)) THEN
         RETURN newest;
     END IF;
@@ -409,7 +409,7 @@ BEGIN
         RETURN NEXT ROW(place, 'begin', NULL, NULL, NULL)::{schema}.placed_row;
         RETURN;
     END IF;
-    first := (SELECT s.oldest FROM {schema}.feed_settings s);
+    first := (SELECT s.oldest FROM {schema}.feed_settings s WHERE s.single);
     IF place IS NULL OR place < 0 THEN
         IF place IS NULL THEN
             pass := {schema}.pass_on(moment);
@@ -476,7 +476,7 @@ DECLARE
     deleted bigint := 0;
 BEGIN
     PERFORM {schema}.insist_on_read_committed();
-    IF EXISTS (SELECT FROM {schema}.feed_settings s WHERE s.prunes_at > moment) THEN
+    IF EXISTS (SELECT FROM {schema}.feed_settings s WHERE s.single AND s.prunes_at > moment) THEN
         RETURN 0;
     END IF;
     IF NOT EXISTS (SELECT FROM {schema}.feed_passes) THEN
@@ -485,7 +485,8 @@ BEGIN
     END IF;
     -- What no reader asked for has no pass yet. It gets one here, so that it grows old.
     newest := {schema}.pass_on(moment);
-    SELECT s.* INTO settings FROM {schema}.feed_settings s WHERE s.prunes_at <= moment FOR UPDATE SKIP LOCKED;
+    SELECT s.* INTO settings FROM {schema}.feed_settings s WHERE s.single AND s.prunes_at <= moment
+    FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
@@ -504,7 +505,8 @@ BEGIN
     END IF;
     UPDATE {schema}.feed_settings SET
         oldest = coalesce(last.number + 1, settings.oldest),
-        prunes_at = CASE WHEN last.number IS NULL THEN moment + interval '1 minute' ELSE moment END;
+        prunes_at = CASE WHEN last.number IS NULL THEN moment + interval '1 minute' ELSE moment END
+    WHERE single;
     RETURN deleted;
 END
 $$;

@@ -4,7 +4,8 @@
 -- take turns, so that the numbers are in the order of the commits, and a reader of what is committed skips nothing.
 -- (PostgreSQL has to do more: its writers overlap.)
 --
--- A process of the version before writes it as well, without knowing: the triggers are in the file.
+-- The triggers are in the file, so that a process of the version before writes the feed as well; but it records the end of a
+-- task in front of the task's last steps. The last statements here make it fail at its next write.
 
 CREATE TABLE feed (
     -- '' where no task is concerned. The first column, because the JSON store keeps a task's rows in the task's document.
@@ -114,3 +115,19 @@ WHEN new.fired_at IS NOT NULL AND (old.fired_at IS NULL OR old.fired_at < new.fi
     INSERT INTO feed (task_id, kind, round, at, data)
     VALUES (coalesce(new.last_task_id, ''), 'schedule.fired', 1, new.fired_at, json_array(new.name, new.last_tick_at));
 END;
+
+DROP TRIGGER tasks_schema_insert;
+DROP TRIGGER tasks_schema_update;
+DROP TRIGGER tasks_schema_delete;
+DROP TRIGGER workers_schema_insert;
+DROP TRIGGER workers_schema_update;
+CREATE TRIGGER tasks_schema_insert AFTER INSERT ON tasks
+WHEN FALSE AND holdfast_was_upgraded_to_schema_14_restart_this_process() BEGIN SELECT 1; END;
+CREATE TRIGGER tasks_schema_update AFTER UPDATE ON tasks
+WHEN FALSE AND holdfast_was_upgraded_to_schema_14_restart_this_process() BEGIN SELECT 1; END;
+CREATE TRIGGER tasks_schema_delete AFTER DELETE ON tasks
+WHEN FALSE AND holdfast_was_upgraded_to_schema_14_restart_this_process() BEGIN SELECT 1; END;
+CREATE TRIGGER workers_schema_insert AFTER INSERT ON workers
+WHEN FALSE AND holdfast_was_upgraded_to_schema_14_restart_this_process() BEGIN SELECT 1; END;
+CREATE TRIGGER workers_schema_update AFTER UPDATE ON workers
+WHEN FALSE AND holdfast_was_upgraded_to_schema_14_restart_this_process() BEGIN SELECT 1; END;
