@@ -107,7 +107,7 @@ class FeedRetention:
         check_integer("rows", self.rows, lowest=1)
 
 
-class Place(NamedTuple):
+class FeedPlace(NamedTuple):
     """A cursor, taken apart. What the numbers mean is the store's own business."""
 
     number: int
@@ -120,16 +120,16 @@ class Place(NamedTuple):
         return f"{self.number}.{self.row}.{self.entry}.{self.mark}"
 
 
-def read_cursor(cursor: str) -> Place:
+def read_cursor(cursor: str) -> FeedPlace:
     """Take a cursor apart. Raises InvalidValue."""
     parts = cursor.split(".") if isinstance(cursor, str) else []
     numbers = [int(part) for part in parts[:3] if part.isascii() and part.isdecimal() and len(part) < 19]  # noqa: PLR2004 - what fits into 64 bits
-    if len(parts) != 4 or len(numbers) != 3 or not parts[3].isalnum():  # noqa: PLR2004 - the parts of a Place
+    if len(parts) != 4 or len(numbers) != 3 or not parts[3].isalnum():  # noqa: PLR2004 - the parts of a FeedPlace
         raise InvalidValue(
             f"{cursor!r} is not a cursor of a feed; pass the cursor of an event, {OLDEST!r}, or nothing to begin now"
         )
     number, row, entry = numbers
-    return Place(number, row, entry, parts[3])
+    return FeedPlace(number, row, entry, parts[3])
 
 
 def lost_cursor(cursor: str) -> CursorLost:

@@ -12,8 +12,8 @@ from holdfast.model.feed import (
     OLDEST,
     FeedEvent,
     FeedPage,
+    FeedPlace,
     FeedRetention,
-    Place,
     data_of,
     expired_cursor,
     lost_cursor,
@@ -36,7 +36,7 @@ _BEGINNING: Final = -1
 class _Entry(NamedTuple):
     """One event as it is stored."""
 
-    place: Place
+    place: FeedPlace
     at: Any
     kind: str
     task_id: str | None
@@ -48,7 +48,7 @@ async def read_feed(db: Database, after: str | None, limit: int) -> FeedPage:
     """See FeedVerbs."""
     if after is None or after == OLDEST:
         [(number, mark, row, *_)] = await _rows(db, None if after is None else _BEGINNING, None, 0, 1)
-        return FeedPage([], str(Place(number, row, 0, mark)))
+        return FeedPage([], str(FeedPlace(number, row, 0, mark)))
     place = read_cursor(after)
     # Entry 0: all of its row was read. Otherwise so many of its entries, and the row is read again.
     behind = place.row - 1 if place.entry else place.row
@@ -76,7 +76,7 @@ def _entries(row: Row) -> list[_Entry]:
     number, mark, seq, at, stored = row
     last = len(stored)
     return [
-        _Entry(Place(number, seq, index if index < last else 0, mark), at, kind, task_id, of_round or 0, values)
+        _Entry(FeedPlace(number, seq, index if index < last else 0, mark), at, kind, task_id, of_round or 0, values)
         for index, (kind, task_id, of_round, *values) in enumerate(stored, 1)
     ]
 

@@ -12,8 +12,8 @@ from holdfast.model.feed import (
     OLDEST,
     FeedEvent,
     FeedPage,
+    FeedPlace,
     FeedRetention,
-    Place,
     data_of,
     expired_cursor,
     lost_cursor,
@@ -45,7 +45,7 @@ def read_feed(reader: Reader, after: str | None, limit: int) -> FeedPage:
     return FeedPage(events, events[-1].cursor if events else after)
 
 
-def _check(reader: Reader, place: Place, cursor: str) -> None:
+def _check(reader: Reader, place: FeedPlace, cursor: str) -> None:
     """Raise CursorLost unless the place is there as it was given out, with everything behind it."""
     begin = next((number for (number,) in reader.rows("feed_begin")), 0)
     if place.mark == _BEGINNING and place.number == begin:
@@ -57,10 +57,10 @@ def _check(reader: Reader, place: Place, cursor: str) -> None:
     raise expired_cursor(cursor) if place.number <= begin else lost_cursor(cursor)
 
 
-def _place(reader: Reader, number: int) -> Place:
+def _place(reader: Reader, number: int) -> FeedPlace:
     for row in reader.rows("feed_row", number):
-        return Place(number, 0, 0, _mark(*row))
-    return Place(number, 0, 0, _BEGINNING)
+        return FeedPlace(number, 0, 0, _mark(*row))
+    return FeedPlace(number, 0, 0, _BEGINNING)
 
 
 def _mark(task_id: str, kind: str, at: int, data: str) -> str:
@@ -84,7 +84,7 @@ def _event(  # noqa: PLR0917 - the columns of the query
     if kind == "schedule.fired" and isinstance(values[1], int):
         values[1] = moment(values[1]).isoformat()
     return FeedEvent(
-        cursor=str(Place(number, 0, 0, _mark(task_id, kind, at, data))),
+        cursor=str(FeedPlace(number, 0, 0, _mark(task_id, kind, at, data))),
         kind=kind,
         at=moment(at),
         task_id=task_id or None,

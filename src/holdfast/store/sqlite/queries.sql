@@ -968,7 +968,7 @@ SELECT number - 1 FROM feed ORDER BY number LIMIT 1
 SELECT number FROM feed ORDER BY number DESC LIMIT 1
 
 -- name: set_feed_retention
-INSERT INTO feed_settings (name, kept_for, kept_rows) VALUES ('feed', ?1, ?2)
+INSERT INTO feed_settings (name, kept_for, kept_rows) VALUES ('', ?1, ?2)
 ON CONFLICT (name) DO UPDATE SET kept_for = excluded.kept_for, kept_rows = excluded.kept_rows
 
 -- name: feed_retention

@@ -14,7 +14,7 @@ from holdfast.model.feed import (
     OLDEST,
     FeedEvent,
     FeedPage,
-    Place,
+    FeedPlace,
     data_of,
     expired_cursor,
     lost_cursor,
@@ -161,9 +161,9 @@ def prune_feed(tables: Tables, now: datetime) -> None:
         del tables.feed[number]
 
 
-def _place(tables: Tables, number: int) -> Place:
+def _place(tables: Tables, number: int) -> FeedPlace:
     entry = tables.feed.get(number)
-    return Place(number, 0, 0, "0" if entry is None else f"{crc32(repr(entry).encode()):08x}")
+    return FeedPlace(number, 0, 0, "0" if entry is None else f"{crc32(repr(entry).encode()):08x}")
 
 
 def _event(tables: Tables, number: int) -> FeedEvent:

@@ -7,8 +7,7 @@
 -- commit_plain in 0028, write_journal and reopen_child below; a test finds them). For everything else triggers do, so that no
 -- function can forget it.
 --
--- Workers of the version before write lone steps without it.
--- Workers from version 34 on may go on.
+-- Workers of the version before would write lone steps without it, so they claim nothing more.
 
 CREATE TABLE {schema}.feed (
     -- Drawn under the lock of the task whose row is written: per task it grows in the order in which things happen.
@@ -20,6 +19,8 @@ CREATE TABLE {schema}.feed (
     entries json NOT NULL
 );
 CREATE INDEX feed_by_transaction ON {schema}.feed (xid, seq);
+-- To compress the events of a batch would cost as much as to make them.
+ALTER TABLE {schema}.feed ALTER COLUMN entries SET STORAGE EXTERNAL;
 
 -- A pass: a snapshot of which transactions had ended. Passes are numbered, and take turns under a lock. What one of them
 -- sees and the one before did not see, is what the pass has added to the feed. So a transaction that is still open delays

@@ -19,7 +19,8 @@ CREATE TABLE feed (
     data    TEXT    NOT NULL
 ) STRICT;
 
--- How long the feed is kept, if that was ever set. One row.
+-- How long the feed is kept, if that was ever set. One row, whose name is empty: the JSON store keeps it beside what is about no
+-- task.
 CREATE TABLE feed_settings (
     name      TEXT    PRIMARY KEY NOT NULL,
     kept_for  INTEGER NOT NULL,
