@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import CursorLost
-from holdfast.model.feed import OLDEST, FeedRetention
+from holdfast.model.feed import OLDEST, FeedRetention, read_cursor
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.sql import QUERIES
 from holdfast.store.sqlfiles import migrations
@@ -211,3 +211,29 @@ def test_every_statement_that_writes_steps_writes_the_feed() -> None:
     }
     assert writers == {"write_step", "commit_plain", "write_journal", "reopen_child"}
     assert all("INTO {schema}.feed" in newest[name] for name in writers)
+
+
+async def test_a_page_costs_the_same_however_much_is_kept(url: str) -> None:
+    """Counted in pages of the database, for a page within a long pass, and for a look that finds nothing."""
+    fill = """INSERT INTO holdfast.feed (at, entries)
+        SELECT now(), json_build_array(json_build_array('progress', 't', 1, g::text, 'writer'))
+        FROM generate_series(1, 20000) AS g"""
+    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM holdfast.read_feed({}, '{}', {}, 100)"
+
+    def pages(connection: psycopg.Connection, cursor: str) -> int:
+        place = read_cursor(cursor)
+        sql = explain.format(place.number, place.mark, place.row)
+        [([answer],)] = connection.execute(sql.encode()).fetchall()
+        return int(answer["Plan"]["Shared Hit Blocks"]) + int(answer["Plan"]["Shared Read Blocks"])
+
+    async with PostgresStore(url) as store:
+        with psycopg.connect(url, autocommit=True) as connection, psycopg.connect(url) as late:
+            connection.execute("SET plan_cache_mode = force_generic_plan")
+            append(late, "late", 1)  # open all the time, as in every database that is in use
+            begin = (await store.read_feed()).cursor
+            for _ in range(3):
+                connection.execute(fill)
+            middle = (await store.read_feed(begin, limit=10_000)).cursor
+            end = (await store.read_feed()).cursor
+            assert pages(connection, middle) < 1000
+            assert pages(connection, end) < 1000

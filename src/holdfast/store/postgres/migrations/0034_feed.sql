@@ -301,22 +301,30 @@ CREATE FUNCTION {schema}.rows_of_pass(
 ) RETURNS SETOF {schema}.feed
 LANGUAGE plpgsql AS $$
 BEGIN
+    -- OFFSET 0 keeps each group to its index: for the two last ones the planner would otherwise walk along the numbers, past
+    -- everything that is kept. The callers forbid bitmaps: with one, the first group would be read and sorted as a whole for each
+    -- page.
     RETURN QUERY
     SELECT * FROM (
-        (SELECT f.* FROM {schema}.feed f
-         WHERE f.seq > greatest(behind, before.drawn_before) AND f.seq <= pass.drawn_after
-           AND f.xid >= before.begun_from AND f.xid < pass.ended_below AND NOT f.xid = ANY (pass.open)
-         ORDER BY f.seq LIMIT most)
+        (SELECT * FROM (
+            SELECT f.* FROM {schema}.feed f
+            WHERE f.seq > greatest(behind, before.drawn_before) AND f.seq <= pass.drawn_after
+            ORDER BY f.seq OFFSET 0) AS later
+         WHERE later.xid >= before.begun_from AND later.xid < pass.ended_below AND NOT later.xid = ANY (pass.open)
+         ORDER BY later.seq LIMIT most)
         UNION ALL
-        (SELECT f.* FROM {schema}.feed f
-         WHERE f.xid >= before.ended_below AND f.xid < before.begun_from
-           AND f.xid < pass.ended_below AND NOT f.xid = ANY (pass.open) AND f.seq > behind
-         ORDER BY f.seq LIMIT most)
+        (SELECT * FROM (
+            SELECT f.* FROM {schema}.feed f WHERE f.xid >= before.ended_below AND f.xid < before.begun_from
+            OFFSET 0) AS unlisted
+         WHERE unlisted.xid < pass.ended_below AND NOT unlisted.xid = ANY (pass.open) AND unlisted.seq > behind
+         ORDER BY unlisted.seq LIMIT most)
         UNION ALL
-        (SELECT f.* FROM {schema}.feed f
-         WHERE f.xid = ANY (ARRAY(SELECT unnest(before.open) EXCEPT SELECT unnest(pass.open)))
-           AND f.xid < pass.ended_below AND f.seq > behind
-         ORDER BY f.seq LIMIT most)
+        (SELECT * FROM (
+            SELECT f.* FROM {schema}.feed f
+            WHERE f.xid = ANY (ARRAY(SELECT unnest(before.open) EXCEPT SELECT unnest(pass.open)))
+            OFFSET 0) AS listed
+         WHERE listed.xid < pass.ended_below AND listed.seq > behind
+         ORDER BY listed.seq LIMIT most)
     ) AS found
     ORDER BY found.seq LIMIT most;
 END
@@ -394,7 +402,7 @@ CREATE FUNCTION {schema}.read_feed(
     place bigint, place_mark text, behind bigint, most integer, at timestamptz DEFAULT NULL
 ) RETURNS SETOF {schema}.placed_row
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
 DECLARE
     moment timestamptz := coalesce(at, clock_timestamp());
     before {schema}.feed_passes;
@@ -468,7 +476,7 @@ $$;
 -- minute, unless there is more to do.
 CREATE FUNCTION {schema}.prune_feed(most integer, at timestamptz DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off AS $$
 DECLARE
     moment timestamptz := coalesce(at, clock_timestamp());
     settings {schema}.feed_settings;
