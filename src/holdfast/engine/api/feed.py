@@ -24,8 +24,8 @@ class Feed:
         refuse_inside("hold.feed")
         if after not in {None, OLDEST}:
             read_cursor(after or "")
-        self._reader = FeedReader(services.store, services.feed, after, follow=follow)
-        self._stream = _read(self._reader, wanted, services.feed.reading if follow else nullcontext)
+        self._reader = FeedReader(services.store, services.feed, after, wanted, follow=follow)
+        self._stream = _read(self._reader, services.feed.reading if follow else nullcontext)
 
     @property
     def cursor(self) -> str | None:
@@ -59,10 +59,9 @@ class Feed:
 
 
 async def _read(
-    reader: FeedReader, wanted: FeedFilter, reading: Callable[[], AbstractContextManager[None]]
+    reader: FeedReader, reading: Callable[[], AbstractContextManager[None]]
 ) -> AsyncGenerator[FeedEvent, None]:
-    """Yield the events that fit. No method of Feed: it would end only when garbage is collected, not with its Feed."""
+    """Yield the events. No method of Feed: it would end only when garbage is collected, not with its Feed."""
     with reading():
         while (event := await reader.next()) is not None:
-            if wanted.takes(event):
-                yield event
+            yield event

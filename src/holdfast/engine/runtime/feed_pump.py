@@ -11,12 +11,12 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.engine.runtime.store_retry import call_store
 from holdfast.engine.runtime.watcher import Watcher
 from holdfast.model.errors import CursorLost, StoreClosed
-from holdfast.model.feed import OLDEST, FeedEvent, FeedPage, read_cursor
+from holdfast.model.feed import OLDEST, FeedEvent, FeedFilter, FeedPage, read_cursor
 from holdfast.store.background import Loop, end
 from holdfast.store.base import ANYTHING, StateStore
 
@@ -39,6 +39,18 @@ def order_of(cursor: str) -> Order:
     """Return where a cursor stands in the feed."""
     place = read_cursor(cursor)
     return place.number, place.row, place.entry or float("inf")
+
+
+class _Part(NamedTuple):
+    """Events that came in one page, with what tells a reader that none of them is for it."""
+
+    first: int
+    end: int
+    kinds: frozenset[str]
+    tasks: frozenset[str | None]
+
+    def may_have(self, wanted: FeedFilter) -> bool:
+        return not self.kinds.isdisjoint(wanted.wanted) and (wanted.task_id is None or wanted.task_id in self.tasks)
 
 
 class FeedPump:
@@ -65,6 +77,7 @@ class FeedPump:
         """Where the feed ends, as far as the pump knows."""
         self._events: list[FeedEvent] = []
         self._orders: list[Order] = []
+        self._parts: list[_Part] = []
         self._first = 0
         """How many events were kept before the first of them."""
         self._begins: Order = (0, 0, 0.0)
@@ -120,9 +133,24 @@ class FeedPump:
             return None
         return self._first + bisect_right(self._orders, order)
 
-    def event(self, index: int) -> FeedEvent | None:
-        """Return an event; None if it is kept no longer."""
-        return self._events[index - self._first] if index >= self._first else None
+    def keeps(self, index: int) -> bool:
+        """Say whether the event with this index, and so all behind it, are still kept."""
+        return index >= self._first
+
+    def find(self, index: int, wanted: FeedFilter) -> tuple[int, FeedEvent | None]:
+        """Return the next event that a reader wants, and the index behind what was looked at for it."""
+        for part in self._parts[bisect_right(self._parts, index, key=lambda part: part.end) :]:
+            if part.may_have(wanted):
+                for place in range(max(index, part.first), part.end):
+                    event = self._events[place - self._first]
+                    if wanted.takes(event):
+                        return place + 1, event
+            index = part.end
+        return index, None
+
+    def cursor_before(self, index: int) -> str | None:
+        """Return the cursor of the event in front of an index; None if it is not kept."""
+        return self._events[index - 1 - self._first].cursor if index > self._first else None
 
     async def growth(self) -> None:
         """Return when there are more events, or when the pump has looked again."""
@@ -172,13 +200,19 @@ class FeedPump:
         if not page.events:
             self._notify()
             return
+        first = self.end
         self._events += page.events
+        kinds, tasks = ({getattr(event, name) for event in page.events} for name in ("kind", "task_id"))
+        self._parts.append(_Part(first, self.end, frozenset(kinds), frozenset(tasks)))
         self._orders += [order_of(event.cursor) for event in page.events]
         excess = len(self._events) - KEPT
         if excess > 0:
             self._begins = self._orders[excess - 1]
             self._first += excess
             del self._events[:excess], self._orders[:excess]
+            # A part of which some events are kept no longer begins with those that are.
+            left = [part for part in self._parts if part.end > self._first]
+            self._parts = [left[0]._replace(first=max(left[0].first, self._first)), *left[1:]]
         self._notify()
 
     def _notify(self) -> None:
@@ -200,9 +234,12 @@ class FeedPump:
 class FeedReader:
     """One reader's way through the feed: from the store as long as it is behind, and then beside the pump."""
 
-    def __init__(self, store: StateStore, pump: FeedPump, after: str | None, *, follow: bool) -> None:
+    def __init__(
+        self, store: StateStore, pump: FeedPump, after: str | None, wanted: FeedFilter | None = None, *, follow: bool
+    ) -> None:
         """Begin behind ``after``, or now; stop at the end of the feed unless the reader follows it."""
         self._store = store
+        self._wanted = wanted or FeedFilter()
         self._pump = pump
         self._follow = follow
         self.cursor = after
@@ -214,26 +251,26 @@ class FeedReader:
         self._is_begun = after is not None and after != OLDEST
 
     async def next(self) -> FeedEvent | None:
-        """Return the next event; None at the end, for a reader that does not follow."""
+        """Return the next event that fits; None at the end, for a reader that does not follow."""
         while True:
-            if self._next < len(self._page):
+            while self._next < len(self._page):
                 event = self._page[self._next]
                 self._next += 1
                 self.cursor = event.cursor
-                return event
+                if self._wanted.takes(event):
+                    return event
             if self._index is not None and self._generation != self._pump.generation:
                 self._index = None
             if self._index is None:
                 if not await self._catch_up():
                     return None
+            elif not self._pump.keeps(self._index):
+                self._index = None  # too slow: read from the store again
             elif self._index < self._pump.end:
-                found = self._pump.event(self._index)
-                if found is None:
-                    self._index = None  # too slow: read from the store again
-                    continue
-                self._index += 1
-                self.cursor = found.cursor
-                return found
+                self._index, found = self._pump.find(self._index, self._wanted)
+                self.cursor = self._pump.cursor_before(self._index) or self.cursor
+                if found is not None:
+                    return found
             else:
                 await self._pump.growth()
 
