@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Context, Holdfast, TaskDefinition
+from holdfast import Context, Feed, FeedEvent, Holdfast, TaskDefinition
 from holdfast.mcp import server
 from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.watches import ResourceWatcher
@@ -148,6 +148,7 @@ async def test_no_error_ends_a_loop(
 
     async with AsyncExitStack() as stack:
         tasks: list[asyncio.Task[Task]] = []
+        feeds: list[asyncio.Task[FeedEvent]] = []
         results = []
         for url in (f"sqlite:///{tmp_path}/hold.db", postgres18.create_store()):
             hold = Holdfast(url)
@@ -159,6 +160,7 @@ async def test_no_error_ends_a_loop(
             await stack.enter_async_context(ResourceWatcher(access, sweeps=True).running())
             [outside] = await hold.store.submit([NewTask(name="outside", user_input={})])
             tasks.append(asyncio.create_task(hold.store.execute_step(outside.task_id, hold_it)))
+            feeds.append(asyncio.create_task(read_on(hold.feed(kinds=["task.completed"]))))
         await until(lambda: {name for name, _ in loops_that_run()} == loops_in_the_source())
         for _ in range(3):
             for name in sorted(loops_in_the_source()):
@@ -167,9 +169,14 @@ async def test_no_error_ends_a_loop(
         await until(lambda: {name for name, _ in loops_that_run()} == loops_in_the_source())
         for result in results:
             assert await result() == "done"
+        assert [event.kind for event in await asyncio.gather(*feeds)] == ["task.completed"] * 2
         over.set()
         await asyncio.gather(*tasks)
     assert "has failed" not in caplog.text  # the error that ends a task in the background
+
+
+async def read_on(feed: Feed) -> FeedEvent:
+    return await anext(feed)
 
 
 async def do_nothing(ctx: Context) -> str:
