@@ -24,9 +24,10 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.store import Bench
+from benchmarks.store import Bench, step_commit
 from benchmarks.subject import Rate, Watch, increment
 from holdfast import Context, Holdfast, open_store
+from holdfast.model.worker import Claimed
 from holdfast.store.postgres import PostgresStore
 from tests.postgres_server import start_postgres
 
@@ -84,13 +85,56 @@ def spent(pids: Sequence[int]) -> float:
     return sum(int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) for pid in pids) / 1000
 
 
+Act = Callable[[Bench], Awaitable[int]]
+"""Does something for a while; returns how often."""
+
+
+async def lone_steps(bench: Bench) -> int:
+    """Commit the steps of one task, one by one."""
+    await bench.submit(1)
+    (claimed,) = await bench.claim(1)
+    return await _commit([claimed], bench)
+
+
+async def grouped_steps(bench: Bench) -> int:
+    """Commit one step of each of 100 tasks at once."""
+    await bench.submit(100)
+    return await _commit(await bench.claim(100), bench)
+
+
+async def _commit(claims: Sequence[Claimed], bench: Bench) -> int:
+    watch, count = Watch(), 0
+    while watch.seconds < bench.seconds:
+        count += 1
+        await bench.store.commit([step_commit(claimed, count) for claimed in claims])
+    return count * len(claims)
+
+
+async def submissions(bench: Bench) -> int:
+    """Submit tasks one by one."""
+    watch, count = Watch(), 0
+    while watch.seconds < bench.seconds:
+        count += 1
+        await bench.submit(1)
+    return count
+
+
+async def whole_lives(bench: Bench) -> int:
+    """Submit 500 tasks at once, claim and complete them, 100 at once."""
+    await bench.submit(500)
+    count = 0
+    while done := await bench.complete_some():
+        count += done
+    return count
+
+
 async def writing(urls: tuple[str, str], rounds: int, seconds: float) -> list[Line]:
     """Compare what a store does with the feed and without it."""
-    acts: dict[str, Callable[[Bench], Awaitable[Rate]]] = {
-        "steps, one by one": Bench.sequential_steps,
-        "steps, 100 at once": Bench.grouped_steps,
-        "submissions, one by one": Bench.single_submits,
-        "claims and ends, 100 at once": lambda bench: bench.drain(1000),
+    acts: dict[str, Act] = {
+        "steps, one by one": lone_steps,
+        "steps, 100 at once": grouped_steps,
+        "submissions, one by one": submissions,
+        "lives of tasks, 100 at once": whole_lives,
     }
     async with AsyncExitStack() as opened:
         sides: list[tuple[Bench, list[int]]] = []
@@ -104,20 +148,17 @@ async def writing(urls: tuple[str, str], rounds: int, seconds: float) -> list[Li
         return [await _compare(what, act, sides, rounds) for what, act in acts.items()]
 
 
-async def _compare(
-    what: str, act: Callable[[Bench], Awaitable[Rate]], sides: list[tuple[Bench, list[int]]], rounds: int
-) -> Line:
+async def _compare(what: str, act: Act, sides: list[tuple[Bench, list[int]]], rounds: int) -> Line:
     rates: list[list[float]] = [[], []]
     costs: list[list[float]] = [[], []]
     for turn in range(rounds):
         for side in (0, 1) if turn % 2 else (1, 0):
             bench, pids = sides[side]
             watch, before = Watch(), spent(pids)
-            rate = await act(bench)
-            # The server's time is for as many items as this process took in that time.
-            items = rate.per_second * watch.seconds
+            count = await act(bench)
+            rate = watch.rate(count)
             rates[side].append(rate.per_second)
-            costs[side].append(rate.cpu + (spent(pids) - before) / items)
+            costs[side].append(rate.cpu + (spent(pids) - before) / count)
     ratio = median(with_it / without for with_it, without in zip(*rates, strict=True))
     return Line(what, ratio, median(costs[0]), median(costs[1]))
 
