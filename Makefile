@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV ?= .venv
 # The number of test processes, each with its own PostgreSQL servers: more than a small machine has processors, because
 # tests of workers, leases and terminals mostly wait. Not many more: tests that wait for each other would wait longer.
-TEST_PROCESSES ?= 6
+TEST_PROCESSES ?= 8
 
 RUN := $(VENV)/bin/python
 # An environment contains the path of its clone. If it was copied together with its clone, it would run the code of the

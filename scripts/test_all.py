@@ -74,7 +74,7 @@ def run_suite(version: str, python: Path, arguments: Sequence[str]) -> str | Non
     own = environment / "bin" / "python"
     for missing in subprocess.check_output([own, "-c", _SERVERS], cwd=ROOT, text=True).splitlines():
         _announce(f"Python {version}: {missing}; the tests that need it are SKIPPED")
-    processes = os.environ.get("TEST_PROCESSES", "6")
+    processes = os.environ.get("TEST_PROCESSES", "8")
     tests = [str(own), "-m", "pytest", f"--numprocesses={processes}", *arguments]
     return "tests failed" if subprocess.run(tests, cwd=ROOT, check=False).returncode else None
 

@@ -66,8 +66,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 def units(names: Sequence[str], sharing: Container[str] = ()) -> list[list[int]]:
     """Return the indices of the tests, in the order and in the portions in which they are handed out.
 
-    ``sharing`` are those that use a fixture of their file: it is made once. Portions of several tests come first. The
-    other tests are mixed from all folders, so that at any time some of them compute while others wait.
+    ``sharing`` are those that use a fixture of their file: it is made once. What has to stay together comes first, and
+    what takes long in the first half. Apart from that all folders are mixed, so that at any time some tests compute
+    while others wait.
     """
     portions: dict[str, list[int]] = {}
     for index, name in enumerate(names):
@@ -80,7 +81,8 @@ def units(names: Sequence[str], sharing: Container[str] = ()) -> list[list[int]]
         folder = _folder(portion)
         before[folder] += 1
         place = before[folder] / sizes[folder]
-        places[portion] = 0 if len(indices) > 1 else place / 2 if portion.startswith(LONG) else place
+        is_long = len(indices) > 1 or portion.startswith(LONG)
+        places[portion] = 0 if portion in TOGETHER else place / 2 if is_long else place
     return [portions[portion] for portion in sorted(portions, key=places.__getitem__)]
 
 

@@ -192,4 +192,4 @@ def test_the_order_in_which_tests_are_handed_out() -> None:
         "tests/web/test_f.py::test_2",
     ]
     sharing = {names[4], names[5]}
-    assert units(names, sharing) == [[4, 5], [6, 7], [0], [1], [8], [9], [2], [3], [10]]
+    assert units(names, sharing) == [[6, 7], [0], [1], [4, 5], [8], [9], [2], [3], [10]]

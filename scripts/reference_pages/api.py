@@ -41,6 +41,7 @@ GROUPS = {
     "Checkpoints": "Checkpoints CheckpointStrategy CheckpointManager Checkpoint Resumed",
     "Budgets": "Budget Ledger Meter",
     "Flow": "Pause QueueSettings Limit LimitUse Schedule Overlap CatchUp",
+    "The feed": "Feed FeedEvent FeedRetention",
     "People": "Ask Approval ApprovalState Decided",
     "Memory and artifacts": "Memory MemoryFact FactConflict effective_confidence Artifacts Artifact",
     "Stores": "open_store make_store TaskStore StateStore Capabilities TaskFilter Page Summary encode decode Clock "
@@ -58,6 +59,7 @@ GUIDES = {
     "Checkpoints": {"Checkpoints": "agent-state"},
     "Budgets": {"Budgets": "budgets"},
     "Flow": {"Operations": "operations", "Schedules": "schedules"},
+    "The feed": {"The feed": "feed"},
     "People": {"Approvals and questions": "approvals"},
     "Memory and artifacts": {"Memory": "memory", "Artifacts": "artifacts"},
     "Stores": {"Stores and scaling out": "scaling-out", "The store contract": "store-contract"},
@@ -77,6 +79,7 @@ HANDED_OUT = {
     "Artifacts": "`hold.artifacts`, `ctx.artifacts`",
     "Child": "`await ctx.submit(...)`",
     "Context": "the first argument of a task function",
+    "Feed": "`hold.feed(...)`",
     "Handle": "`await hold.submit(...)`, `hold.handle(task_id)`",
     "Memory": "`hold.memory`",
     "SyncContext": "the first argument of a blocking task function",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._version import __version__
 from holdfast.engine.api.definition import TaskDefinition
+from holdfast.engine.api.feed import Feed
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.api.machine.machine import Machine
@@ -41,6 +42,7 @@ from holdfast.model.errors import (
     CheckpointExpired,
     CodecError,
     Conflict,
+    CursorLost,
     DeadlineExceeded,
     DuplicateName,
     EffectGivenUp,
@@ -77,6 +79,7 @@ from holdfast.model.errors import (
     WorkerDead,
 )
 from holdfast.model.failure import Failure, Try
+from holdfast.model.feed import FeedEvent, FeedRetention
 from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.machine import Goto, Reached, Visit
 from holdfast.model.memory import FactConflict, effective_confidence
@@ -167,6 +170,7 @@ __all__ = [
     "Constraints",
     "Context",
     "ContextSlice",
+    "CursorLost",
     "Deadline",
     "DeadlineExceeded",
     "Decided",
@@ -181,6 +185,9 @@ __all__ = [
     "Evidence",
     "FactConflict",
     "Failure",
+    "Feed",
+    "FeedEvent",
+    "FeedRetention",
     "GiveUp",
     "Goto",
     "Handle",

@@ -24,7 +24,16 @@ CARELESS = Contender(label="careless", python=sys.executable, module="tests.benc
 LINGERING = replace(CARELESS, mode="lingering")
 
 
-@pytest.mark.parametrize("ours", holdfast_contenders()[:2], ids=lambda contender: contender.mode)
+RECONCILED, DECIDED_BY_PEOPLE, *_ = holdfast_contenders()
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        pytest.param(RECONCILED, id=RECONCILED.mode),
+        pytest.param(DECIDED_BY_PEOPLE, id=DECIDED_BY_PEOPLE.mode, marks=pytest.mark.full),
+    ],
+)
 def test_an_effect_of_ours_is_not_doubled_by_a_kill(ours: Contender) -> None:
     tally = run(ours, "killed", hits=3, seed=1)
     assert tally.hits == sum(tally.landed.values()) == 3

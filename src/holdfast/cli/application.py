@@ -14,6 +14,7 @@ from holdfast.cli.commands.cancel import cancel
 from holdfast.cli.commands.config import config
 from holdfast.cli.commands.doctor import doctor
 from holdfast.cli.commands.doubts import doubts, resolve
+from holdfast.cli.commands.feed import feed
 from holdfast.cli.commands.fork import fork
 from holdfast.cli.commands.history import history
 from holdfast.cli.commands.init import init
@@ -85,6 +86,7 @@ app.command("serve", rich_help_panel=BEGIN)(serve)
 app.command("list", rich_help_panel=LOOK)(list_tasks)
 app.command("show", rich_help_panel=LOOK)(show)
 app.command("watch", rich_help_panel=LOOK)(watch)
+app.command("feed", rich_help_panel=LOOK)(feed)
 app.command("steps", rich_help_panel=LOOK)(steps)
 app.command("history", rich_help_panel=LOOK)(history)
 app.command("state", rich_help_panel=LOOK)(state)

@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from holdfast.model.errors import (
     Conflict,
+    CursorLost,
     DeadlineExceeded,
     HoldfastError,
     InvalidValue,
@@ -29,7 +30,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 3
     CONFLICT = 4
     """The store holds something else than the caller assumed: other input under the key, another state, a full
-    queue."""
+    queue, a feed without the cursor."""
     TASK_FAILED = 5
     """The command did its work; the task it waited for failed or was cancelled."""
     UNREACHED = 6
@@ -43,6 +44,7 @@ _CODES: tuple[tuple[type[HoldfastError], ExitCode], ...] = (
     (NotFound, ExitCode.NOT_FOUND),
     (Conflict, ExitCode.CONFLICT),
     (QueueFull, ExitCode.CONFLICT),
+    (CursorLost, ExitCode.CONFLICT),
     (TaskFailed, ExitCode.TASK_FAILED),
     (TaskCancelled, ExitCode.TASK_FAILED),
     (DeadlineExceeded, ExitCode.TIMEOUT),

@@ -20,6 +20,7 @@ effect.py           Effect: what a step did to the world, and what is known abou
 errors.py           Every error Holdfast raises on purpose
 excerpt.py          Excerpts: the parts that a model sees of a text that is too large for its context
 failure.py          Failure: an error as the journal keeps it, after the exception itself is gone
+feed.py             The feed: one line of everything that happens to all tasks, and which part of it a reader wants
 flatten.py          Turn a Python value into JSON data plus tags, and back: the two halves of the typed codec
 flow_limit.py       Limits: how much all workers together may do at the same time, or in a time, under a name that they
                     share

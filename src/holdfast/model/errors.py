@@ -16,6 +16,7 @@
     │   ├── StateConflict             the AgentState was changed meanwhile; the error carries the new one
     │   └── WorkerDead                the worker was declared dead; dead is final
     ├── BudgetExceeded                the reservation does not fit into what is left
+    ├── CursorLost                    the feed has no such place any more, or never had
     ├── QueueFull                     the queue has as many pending tasks as it may have
     ├── CheckpointExpired             the agent's knowledge is older than its policy allows
     ├── AgentStuck                    the agent repeats itself, or its model no longer makes valid calls
@@ -191,6 +192,15 @@ class BudgetExceeded(HoldfastError):
         )
         self.meter, self.limit, self.spent, self.reserved, self.asked = meter, limit, spent, reserved, asked
         self.step = step
+
+
+class CursorLost(HoldfastError):
+    """The feed cannot go on behind this cursor without a gap: events are missing. Nothing was read."""
+
+    def __init__(self, message: str, cursor: str) -> None:
+        """``cursor`` is the one that was asked for."""
+        super().__init__(message)
+        self.cursor = cursor
 
 
 class QueueFull(HoldfastError):

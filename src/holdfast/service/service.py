@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.engine.api.definition import Bound, Definitions
+from holdfast.engine.api.feed import Feed
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.api.holdfast import Holdfast
 from holdfast.engine.manage.artifacts import Artifacts
@@ -25,6 +26,7 @@ from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import Conflict, InvalidValue, NotFound
+from holdfast.model.feed import FeedFilter
 from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.pause import Pause, kind_of, nothing_to_pause
 from holdfast.model.queries import Noun, Page, Pruned, QueueCounts, TaskFilter
@@ -171,6 +173,18 @@ class Service:
     def follow(self, look: Callable[[], Awaitable[T]], *, task_id: str | None = None) -> AsyncGenerator[View[T], None]:
         """Yield what ``look`` returns, again whenever something changed: anything, or this task."""
         return follow(self._hold.store, look, topic=None if task_id is None else f"task:{task_id}")
+
+    def feed(self, wanted: FeedFilter, *, after: str | None, follow: bool) -> Feed:
+        """Return what happens to all tasks, in order; see Holdfast. ``wanted`` has the whole id of its task."""
+        return self._hold.feed(
+            after=after,
+            kinds=wanted.kinds,
+            task=wanted.task_id,
+            name=wanted.name,
+            queue=wanted.queue,
+            labels=wanted.labels,
+            follow=follow,
+        )
 
     async def now(self) -> datetime:
         """Return the time of the store's clock: ages are counted from it."""

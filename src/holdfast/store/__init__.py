@@ -8,11 +8,12 @@ sqlite/            The SQLite store: one file, any number of processes on one ma
 backend.py         Backend: what a database has to do for a store
 background.py      Background loops, such as heartbeats: started by name, they survive their own errors, and end without
                    a rest
-base.py            The contract every store keeps: a few domain verbs, in five groups
+base.py            The contract every store keeps: a few domain verbs, in groups
 checks.py          What is refused at a store's door, before anything is written: the same for every store
 clock.py           The machine's own time: the clock a store goes by unless it is given another
 cursor.py          The place in a listing where the next page begins: opaque to callers, the same in every store
 facts.py           What the stores share about facts: what is refused at the door, and in which words
+feed_verbs.py      Verbs about the feed: everything that happens in the store, in an order that every reader sees
 flow_verbs.py      Verbs about the flow of all work: what is paused, the settings of queues, and limits
 handles.py         File handles: a process, or a machine, that has none left has a passing trouble, and its store has
                    none at all

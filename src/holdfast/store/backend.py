@@ -1,8 +1,8 @@
 """Backend: what a database has to do for a store. The store has checked every argument at its door.
 
 The verbs mean what the store's verbs of the same names mean (work_verbs.py, flow_verbs.py, read_verbs.py,
-schedule_verbs.py, keep_verbs.py); only the arguments are all given. A fifth store is a Backend and a StateStore made of
-it.
+feed_verbs.py, schedule_verbs.py, keep_verbs.py); only the arguments are all given. A fifth store is a Backend and a
+StateStore made of it.
 """
 
 # ruff: noqa: D102 - the verbs are explained once, in the classes of the store
@@ -19,6 +19,7 @@ from holdfast.model.approval import Approval, ApprovalState
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import InvalidValue
+from holdfast.model.feed import FeedPage, FeedRetention
 from holdfast.model.flow_limit import Limit, LimitUse, PermitAnswer, PermitRequest, PermitReturn
 from holdfast.model.memory import Subject
 from holdfast.model.pause import Pause
@@ -246,6 +247,17 @@ class Backend(Uploads):
 
     @abstractmethod
     async def position(self, channel: str, before_task: str | None) -> int: ...
+
+    # The feed
+
+    @abstractmethod
+    async def read_feed(self, after: str | None, limit: int) -> FeedPage: ...
+
+    @abstractmethod
+    async def set_feed_retention(self, retention: FeedRetention) -> None: ...
+
+    @abstractmethod
+    async def feed_retention(self) -> FeedRetention: ...
 
     # Schedules
 

@@ -1,9 +1,10 @@
-"""The contract every store keeps: a few domain verbs, in five groups.
+"""The contract every store keeps: a few domain verbs, in groups.
 
 Work     submit, register, heartbeat, drain, retire, claim, acquire, owned, sweep, commit, load, emit, transact,
          submission_on
 Flow     pause, unpause, pauses, set_queue, queue_settings
 Reads    get, find, count, summary, queues, queued, ids, history, steps, effects, ... : nothing here changes anything
+Feed     read_feed, set_feed_retention, feed_retention: everything that happens, in order
 Times    put_schedule, delete_schedule, schedule, schedules, due_schedules: what is submitted again and again
 Keeping  artifacts, memory facts, evidence, prune
 Notice   listen: hints that something changed; polling stays the truth
@@ -35,6 +36,7 @@ from holdfast.model.commit import Verdict
 from holdfast.model.errors import InvalidValue
 from holdfast.store.backend import Backend, Listener, Pending
 from holdfast.store.checks import check_timeout
+from holdfast.store.feed_verbs import FeedVerbs
 from holdfast.store.flow_verbs import FlowVerbs
 from holdfast.store.keep_verbs import KeepVerbs
 from holdfast.store.outage import Outage
@@ -68,7 +70,7 @@ class Capabilities:
     """It keeps users' own tables, and changes them together with a task: the verb ``transact``."""
 
 
-class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, ScheduleVerbs, KeepVerbs, TaskStore):
+class StateStore(WorkVerbs, FlowVerbs, ReadVerbs, FeedVerbs, ScheduleVerbs, KeepVerbs, TaskStore):
     """A place where tasks survive. Open one by URL: ``async with open_store("sqlite:///agents.db") as store``.
 
     This is everything that engine, agents and commands need. What a program needs that drives its tasks by hand, and

@@ -134,8 +134,10 @@ async def test_events_and_artifacts() -> None:
         await talker.result(timeout=60)
         same("Schedule", forms.schedule_form(await hold.schedule("nightly", talk, cron="0 3 * * *")))
         read, talkative = await read_overview(hold, reader.id), await read_overview(hold, talker.id)
+        listed = [event async for event in hold.feed(after="oldest", follow=False)]
     same("Artifact", forms.artifact_form(read.artifacts[0]))
     same("Event", forms.event_form(talkative.events[0]))
+    same("Feed event", listed[0].to_json())
 
 
 # Documents, as commands print them

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Context, Handle, Holdfast, TaskDefinition
+from holdfast import Context, Feed, FeedEvent, Handle, Holdfast, TaskDefinition
 from holdfast.mcp import server
 from holdfast.mcp.access import CallerAccess
 from holdfast.mcp.watches import ResourceWatcher
@@ -144,6 +144,7 @@ async def test_no_error_ends_a_loop(
 
     async with AsyncExitStack() as stack:
         tasks: list[asyncio.Task[Task]] = []
+        feeds: list[asyncio.Task[FeedEvent]] = []
         results, handles = [], list[Handle[str]]()
         for url in (f"sqlite:///{tmp_path}/hold.db", postgres18.create_store()):
             hold = Holdfast(url)
@@ -159,6 +160,7 @@ async def test_no_error_ends_a_loop(
             return_later(hold, over)
             # One step waits for the permit that another one gives back.
             handles += [await hold.submit(limited), await hold.submit(limited)]
+            feeds.append(asyncio.create_task(read_on(hold.feed(kinds=["task.completed"]))))
             await until(partial(one_waits, hold))  # a claim that is hit would leave its task to a later look
         await until(lambda: {name for name, _ in loops_that_run()} == loops_in_the_source())
         for _ in range(3):
@@ -168,11 +170,16 @@ async def test_no_error_ends_a_loop(
         await until(lambda: {name for name, _ in loops_that_run()} == loops_in_the_source())
         for result in results:
             assert await result() == "done"
+        assert [event.kind for event in await asyncio.gather(*feeds)] == ["task.completed"] * 2
         over.set()
         await asyncio.gather(*tasks)
         for handle in handles:
             assert await handle.result(timeout=60) == "done"
     assert "has failed" not in caplog.text  # the error that ends a task in the background
+
+
+async def read_on(feed: Feed) -> FeedEvent:
+    return await anext(feed)
 
 
 async def do_nothing(ctx: Context) -> str:

@@ -6,8 +6,10 @@ from collections import Counter
 from itertools import pairwise
 
 from holdfast import StateStore, StepState, Task, TaskState
+from holdfast.model.feed import OLDEST
 from holdfast.model.transitions import is_legal
 from holdfast.testing.snapshot import all_tasks
+from tests.feed_truth import FeedWitness
 from tests.proof.engine.evidence import Evidence, StepId, digest
 from tests.proof.engine.workload import CHILDREN, expected_result
 
@@ -27,6 +29,9 @@ async def check_store(store: StateStore, evidence: Evidence) -> None:
         assert step is not None, f"{line.step} was acknowledged to {line.pid} and is gone"
         assert digest(step) == line.words[3], f"{line.step} is not what was acknowledged to {line.pid}"
     evidence.check_nothing_ran_again()
+    # A reader that goes on after every kill, where it stopped at the inspection before.
+    feed = FeedWitness((await store.read_feed(OLDEST)).cursor, evidence.path.with_suffix(".feed"))
+    assert not await feed.check(store)
     for task in tasks.values():
         await _check_history(store, task)
         assert task.state not in {TaskState.FAILED, TaskState.CANCELLED}, task.error

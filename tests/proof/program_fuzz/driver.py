@@ -7,13 +7,16 @@ import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
-from holdfast import Holdfast, NotFound, StateStore, Task, Transaction, make_store
+from holdfast import FeedRetention, Holdfast, NotFound, StateStore, Task, Transaction, make_store
 from holdfast.model import worker as rules
+from holdfast.model.feed import OLDEST
 from holdfast.store import outage
 from holdfast.testing.skipping_clock import SkippingClock
+from tests.feed_truth import FeedWitness
 from tests.proof.program_fuzz.grammar import Case
 from tests.proof.program_fuzz.interpreter import TABLE, Interpreter, set_limits
 from tests.proof.program_fuzz.judge import LABELS, Evidence, judge
@@ -35,6 +38,8 @@ MOST_RESTLESS = 100
 """Looks, after which time goes on in any case: a worker whose idea of the server's time is a little ahead asks all
 the time whether something is due."""
 MOST_LIVES = 100
+READS = 0.1
+"""How often the reader of the feed goes on for a while."""
 
 SETTINGS = [
     (outage, "FIRST_PAUSE", 0.001),
@@ -88,6 +93,8 @@ class Scene:
         self.version = 1
         self.office: Office
         self._dice = random.Random(f"accidents {case.seed}")
+        self._reads = random.Random(f"reads {case.seed}")
+        self._feed: FeedWitness
         self._lives = 0
         self._opening: Line | None = None
 
@@ -107,6 +114,8 @@ class Scene:
         Interpreter(self.case, self.records, hold)
         self._opening = self._line(lost=0.0)
         async with hold:
+            await self.store.set_feed_retention(FeedRetention(age=timedelta(days=36500)))
+            self._feed = FeedWitness((await self.store.read_feed(OLDEST)).cursor)
             self.office = Office(self.case, self.records, hold, self.store, OUTSIDE_LEASE)
             if self.case.store != "json":
                 await hold.transaction(create_table)
@@ -122,6 +131,7 @@ class Scene:
                 for life in lives:
                     await life.end()
             evidence = await evidence_of(self.case, self.records, self.office, hold)
+            evidence = replace(evidence, feed=tuple(await self._feed.check(self.store)))
             return evidence if self.case.prune_after is None else await self._prune_all(evidence)
 
     async def _prune_all(self, evidence: Evidence) -> Evidence:
@@ -134,6 +144,8 @@ class Scene:
         """Let lives follow each other until all is over."""
         while True:
             await self._until_quiet(lives)
+            if self._reads.random() < READS:
+                await self._feed.look(self.store, limit=self._reads.randint(1, 20), pages=self._reads.randint(1, 5))
             for life in lives.copy():
                 if life.is_over:
                     lives.remove(life)

@@ -41,6 +41,8 @@ class Evidence:
     """What is still there after everything was over and was pruned."""
     queues: tuple[QueueSettings, ...] = ()
     """How full the queues with settings are."""
+    feed: tuple[str, ...] = ()
+    """Where the feed differs from what is stored."""
 
 
 def judge(evidence: Evidence) -> Iterator[str]:
@@ -56,6 +58,11 @@ def _labels(evidence: Evidence) -> Iterator[str]:
     for task in evidence.tasks.values():
         if task.labels != LABELS:
             yield f"task {task.name} has the labels {task.labels}"
+
+
+def _feed(evidence: Evidence) -> Iterator[str]:
+    """A reader that stopped and went on got everything, once and in order."""
+    yield from (f"the feed: {line}" for line in evidence.feed)
 
 
 def _queues_are_empty(evidence: Evidence) -> Iterator[str]:
@@ -376,6 +383,7 @@ def _limited(evidence: Evidence) -> Iterator[str]:
 RULES = (
     _limited,
     _no_odd_ends,
+    _feed,
     _queues_are_empty,
     _labels,
     _once,

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -269,10 +270,12 @@ async def test_a_directory_of_schema_1_opens_and_what_was_begun_there_stays_flat
         await store.claim(Claim(worker_id="w", number=1, limit=1, queues=("begun",), names=("job",)))
         line = Step(key="k", kind="step", position=1, state=StepState.COMPLETED)
         await store.commit([Commit(task_id="saved", guard=Expect(), operations=(WriteStep(line),))])
+    shutil.rmtree(tmp_path / "feed")
     with closing(connect(":memory:", durable=False)) as first:
         migrate(first, "", MIGRATIONS[:1])
         for file in (tmp_path / "tasks").glob("*.json"):
             document = json.loads(file.read_text())
+            del document["feed"]  # which came later, as its folder did
             for table, rows in document.items():
                 known = {name for _, name, *_ in first.execute(f"PRAGMA table_info({table})")}
                 document[table] = [{name: row[name] for name in row if name in known} for row in rows]

@@ -18,6 +18,7 @@ from holdfast.model.clock import ManualClock
 from holdfast.model.commit import Commit, Expect, Held, Verdict
 from holdfast.model.effect import EffectState, Evidence
 from holdfast.model.errors import HoldfastError
+from holdfast.model.feed import OLDEST, FeedRetention
 from holdfast.model.flow_limit import Limit, LimitUse, PermitReturn
 from holdfast.model.memory import Subject
 from holdfast.model.operations import Operation
@@ -62,8 +63,20 @@ class StoreMachine(RuleBasedStateMachine):
         return tuple([await self.opened.enter_async_context(store) for store in stores])
 
     def teardown(self) -> None:
-        self.run(self.opened.aclose())
-        self.runner.close()
+        try:
+            self.the_feed_is_the_same()
+        finally:
+            self.run(self.opened.aclose())
+            self.runner.close()
+
+    def the_feed_is_the_same(self) -> None:
+        """What happened to one thing, in order. Events of several things in one verb may be in another order."""
+        found, expected = (self.run(_feed(store)) for store in self.stores)
+        assert found.keys() == expected.keys()
+        for thing, events in expected.items():
+            # Of two lines of one Commit under one key, PostgreSQL writes the last one.
+            is_fine = _is_part(found[thing], events) if thing[1] == "step" else found[thing] == events
+            assert is_fine, (thing, found[thing], events)
 
     def run(self, awaitable: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever the verb answers
         async def wait() -> Any:  # noqa: ANN401 - as above
@@ -105,6 +118,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize(tasks=st.lists(make.new_tasks(START), min_size=2, max_size=5))
     def begin(self, tasks: list[NewTask]) -> None:
         """Some work and two workers that have begun it, so that something can go wrong."""
+        self.both(lambda store: store.set_feed_retention(FeedRetention(age=timedelta(days=36500))))
         for limit in make.FIRST_LIMITS:
             self.set_limit(limit)
         self.both(lambda store: store.submit(tasks))
@@ -477,6 +491,29 @@ async def _answer(ask: Ask, store: SimpleInterface) -> object:
         return _comparable(await ask(store))
     except HoldfastError as error:
         return type(error)
+
+
+_Happened = tuple[str, tuple[tuple[str, Any], ...]]
+
+
+async def _feed(store: SimpleInterface) -> dict[tuple[str | None, str, Any], list[_Happened]]:
+    """Return what the feed has, in order, by task, family of kinds, and what the kinds are about."""
+    cursor = (await store.read_feed(OLDEST)).cursor
+    found: dict[tuple[str | None, str, Any], list[_Happened]] = {}
+    while (page := await store.read_feed(cursor)).events:
+        for event in page.events:
+            family, data = event.kind.partition(".")[0], event.data
+            about = (event.round, data["key"]) if family == "step" else data.get("approval_id")
+            about = about or data.get("effect_id") or data.get("meter") or data.get("worker_id")
+            found.setdefault((event.task_id, family, about), []).append((event.kind, tuple(sorted(data.items()))))
+        cursor = page.cursor
+    return found
+
+
+def _is_part(found: list[_Happened], events: list[_Happened]) -> bool:
+    """Say whether what was found is among the events, in their order, with the last of them."""
+    rest = iter(events)
+    return all(one in rest for one in found) and found[-1] == events[-1]
 
 
 async def _everything(store: SimpleInterface) -> dict[str, Any]:

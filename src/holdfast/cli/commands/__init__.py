@@ -12,6 +12,7 @@ cancel.py      ``holdfast cancel``: stop tasks and their children, for good
 config.py      ``holdfast config``: every setting, its value, and where it comes from
 doctor.py      ``holdfast doctor``: what is wrong with a store, and what to do about it
 doubts.py      ``holdfast doubts`` and ``holdfast resolve``: effects in doubt, whose outcome is unknown
+feed.py        ``holdfast feed``: everything that happens, one line each
 fork.py        ``holdfast fork``: begin a new task that shares another one's past
 history.py     ``holdfast history``: every move of a task
 init.py        ``holdfast init``: write a small project that works

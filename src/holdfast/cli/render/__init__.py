@@ -5,6 +5,7 @@ Modules:
 board.py          Everything at a glance, cut to the height of the screen
 decisions.py      What waits for a person: approvals, questions, and effects in doubt
 exact.py          Text that a person decides about: nothing in it is dropped, and what is left out is counted
+feed.py           One event of the feed, on one line
 journal.py        The journal of a task, one line for each step
 limit_list.py     Limits, one line for each key
 overview.py       One task on one screen

@@ -6,6 +6,7 @@ machine/           Machines: tasks that go through declared states
 sync/              hold.sync: the same API for blocking code, on an event loop in its own thread
 async_holdfast.py  AsyncHoldfast: all operations of an application on its tasks, for code on an event loop
 definition.py      Task definitions: the function that does a task, the one that checks its result, and its policies
+feed.py            Feed: everything that happens, as an asynchronous iterator
 first_state.py     The first state of an agent's task: from its text, the agent's rules, the task before it, and its
                    start
 handle.py          Handle: one task, seen from outside

@@ -6,12 +6,13 @@ They are the methods of Holdfast that take a task. Each only calls the module th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from holdfast.engine.api.definition import Bound, Definitions
+from holdfast.engine.api.feed import Feed
 from holdfast.engine.api.handle import Handle
 from holdfast.engine.manage import budget as budgets
 from holdfast.engine.manage import decide, flow, revive
@@ -30,6 +31,7 @@ from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import InvalidValue
+from holdfast.model.feed import FeedRetention, feed_filter
 from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.patch import StatePatch
 from holdfast.model.pause import Pause
@@ -218,6 +220,44 @@ class Managing(ABC):
         name.
         """
         return await limiting.limit_uses(self.services.store, name, most=most)
+
+    # The feed
+
+    def feed(
+        self,
+        *,
+        after: str | None = None,
+        kinds: Collection[str] = (),
+        task: Handle[Any] | str | None = None,
+        name: str | None = None,
+        queue: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        follow: bool = True,
+    ) -> Feed:
+        """Return everything that happens to all tasks, in any process: ``async for event in hold.feed(): ...``.
+
+        ``kinds`` are kinds or patterns, such as ``["approval.*", "task.failed"]``; only events that fit every given
+        part are returned. It begins now, or behind ``after``: the ``cursor`` of an event, kept anywhere for as long as
+        the store keeps its events (``feed_retention``), or ``"oldest"`` for everything that is kept. Every event comes
+        once, those of one task in the order in which they happened. It goes on until you stop; with ``follow=False``
+        until the present. Raises CursorLost if events behind the cursor are kept no longer, or the store has lost it.
+        """
+        task_id = None if task is None else self._handle(task).id
+        wanted = feed_filter(kinds=kinds, task_id=task_id, name=name, queue=queue, labels=labels)
+        return Feed(self.services, after, wanted, follow=follow)
+
+    async def feed_retention(self, *, age: timedelta | None = None, rows: int | None = None) -> FeedRetention:
+        """Return how long events of the feed are kept, after changing what is given: their age, and their number.
+
+        Workers delete what is older, about once a minute. The newest event is never deleted.
+        """
+        store = self.services.store
+        kept = await store.feed_retention()
+        if age is None and rows is None:
+            return kept
+        wanted = FeedRetention(age=kept.age if age is None else age, rows=kept.rows if rows is None else rows)
+        await store.set_feed_retention(wanted)
+        return wanted
 
     # Agents
 

@@ -5,6 +5,7 @@ Modules:
 alarms.py          Alarms: timed callbacks for all attempts of a process, through one sleeping asyncio task
 batcher.py         Batching: while one call is under way, items gather for the next call
 committer.py       Group commit: the Commits of all attempts of a process, in one durable transaction at a time
+feed_pump.py       FeedPump: reads the feed once for all readers of a Holdfast, and keeps the last events for them
 log.py             The log lines of the engine, in the standard library's logging, under ``holdfast``
 loop_turns.py      Turns of the event loop: a limit on replay, which waits for nothing and would otherwise block the
                    loop

@@ -15,6 +15,7 @@ from holdfast.engine.runtime import log
 from holdfast.engine.runtime.alarms import Alarms
 from holdfast.engine.runtime.batcher import SHUTDOWN_TIMEOUT, Batcher
 from holdfast.engine.runtime.committer import Committer
+from holdfast.engine.runtime.feed_pump import FeedPump
 from holdfast.engine.runtime.loop_turns import Turns
 from holdfast.engine.runtime.permits import Permits
 from holdfast.engine.runtime.store_retry import short_pauses
@@ -45,6 +46,7 @@ class Services:
     time: StoreTime = field(init=False)
     alarms: Alarms = field(init=False)
     watcher: Watcher = field(init=False)
+    feed: FeedPump = field(init=False)
     permits: Permits = field(init=False)
     threads: DaemonThreads = field(init=False)
     turns: Turns = field(default_factory=Turns)
@@ -70,6 +72,7 @@ class Services:
         self.time = StoreTime(self.store, self.clock)
         self.alarms = Alarms(self.clock)
         self.watcher = Watcher(self.store)
+        self.feed = FeedPump(self.store, self.watcher)
         self.permits = Permits(self.store, self.clock, self.time, self.alarms, self.watcher)
         self.threads = DaemonThreads()
         self.is_gone = self._is_gone
@@ -111,6 +114,7 @@ class Services:
             closing.callback(self.threads.close)
             closing.push_async_callback(self.alarms.close)
             closing.push_async_callback(self.watcher.close)
+            closing.push_async_callback(self.feed.close)
             closing.push_async_callback(self.committer.close)
             closing.push_async_callback(self.submitter.close)
             closing.push_async_callback(self.permits.close)

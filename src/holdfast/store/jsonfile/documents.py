@@ -25,7 +25,7 @@ from holdfast.store.sqlite.rows import micros, moment
 FOLDERS = {
     "tasks": (
         *("tasks", "inputs", "outcomes", "transitions", "steps", "effects", "evidence", "patches", "checkpoints"),
-        *("approvals", "waits", "joins", "requests", "artifact_links", "reservations"),
+        *("approvals", "waits", "joins", "requests", "artifact_links", "reservations", "feed"),
     ),
     "accounts": ("accounts",),
     "pauses": ("pauses",),
@@ -38,14 +38,22 @@ FOLDERS = {
     "memory": ("facts", "subjects"),
     "artifacts": ("artifacts",),
     "schedules": ("schedules",),
+    "feed": ("feed_settings", "feed"),
 }
-"""The tables of each folder's documents; the parent row first, because the others refer to it."""
+"""The tables of each folder's documents; the parent row first, because the others refer to it.
 
-FOLDER_OF = {table: folder for folder, tables in FOLDERS.items() for table in tables}
+What the feed has about a task is in the task's document, and stays there when the task is deleted."""
+
+_FOLDER_OF = {table: folder for folder, tables in FOLDERS.items() for table in tables}
 
 _HAS_KEY_FORMS = 3
 _TIME = re.compile(r"(^|_)(at|until)$|^deadline$")
 _PLAIN_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,80}$")
+
+
+def folder_of(table: str, document_id: str) -> str | None:
+    """Return the folder of a row's document; None for a row that is in none."""
+    return "tasks" if table == "feed" and document_id else _FOLDER_OF.get(table)
 
 
 def file_name(folder: str, document_id: str) -> str:
@@ -99,8 +107,8 @@ def insert(connection: apsw.Connection, folder: str, text: str, *, schema: int) 
 def documents_in(connection: apsw.Connection) -> list[tuple[str, str]]:
     """Return the folder and id of every document that the tables make up."""
     found = {
-        (folder, str(document_id))
-        for table, folder in FOLDER_OF.items()
+        (folder_of(table, str(document_id)) or "", str(document_id))
+        for table in _FOLDER_OF
         for (document_id,) in connection.execute(f"SELECT DISTINCT {_columns(connection, table)[0]} FROM {table}")  # noqa: S608
     }
     return sorted(found)

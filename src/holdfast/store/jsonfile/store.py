@@ -2,7 +2,7 @@
 
     holdfast.json            which format this is
     tasks/<id>.json          a task with its journal, one file each
-    accounts/ pauses/ queues/ workers/ channels/ memory/ artifacts/ schedules/
+    accounts/ pauses/ queues/ workers/ channels/ memory/ artifacts/ schedules/ feed/
     artifacts/<id>.bytes     the content of an artifact, read when it is asked for
     commit.json              only while a commit that touches several files is being put in place
     lock                     held by the process that has the store open
@@ -45,7 +45,7 @@ from holdfast.store.jsonfile.contents import (
     read_content,
     write_content,
 )
-from holdfast.store.jsonfile.documents import FOLDER_OF, FOLDERS, documents_in, file_name, insert, render
+from holdfast.store.jsonfile.documents import FOLDERS, documents_in, file_name, folder_of, insert, render
 from holdfast.store.jsonfile.files import FORMAT, JOURNAL, TEMPORARY, finish, size_below, write_together, write_whole
 from holdfast.store.jsonfile.lock import DirectoryLock
 from holdfast.store.memory import MemoryBackend
@@ -61,6 +61,9 @@ from holdfast.store.sqlite.write_transaction import WriteTransaction
 SCHEMA = MIGRATIONS[-1].version
 
 _ARTIFACTS = "SELECT id FROM artifacts"
+_FEED_TRIGGERS = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND name GLOB 'feed_*'"
+_FEED_INDEX = "CREATE INDEX feed_of_task ON feed (task_id)"
+"""To write the document of a task; the other stores do not need it."""
 _log = make_logger(__name__)
 
 
@@ -105,8 +108,15 @@ class JsonBackend(MemoryBackend):
             copy_empty(connection, self.path)
         else:
             migrate(connection, self.path, [step for step in MIGRATIONS if step.version <= schema])
+        # What is loaded has happened before, and is in the feed already.
+        triggers = connection.execute(_FEED_TRIGGERS).fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
         self._load(connection, schema)
+        for _, create in triggers:
+            connection.execute(str(create))
         migrate(connection, self.path)
+        connection.execute(_FEED_INDEX)
         extract_contents(self._root)
         delete_all_but(self._root, {str(artifact_id) for (artifact_id,) in connection.execute(_ARTIFACTS)})
         if schema < SCHEMA:
@@ -142,11 +152,9 @@ class JsonBackend(MemoryBackend):
 
     def _note(self, change: apsw.PreUpdate) -> None:
         """Remember the document a changed row belongs to; its id is the row's first column."""
-        folder = FOLDER_OF.get(change.table_name)
-        if folder is None:  # a full-text index, which is rebuilt from its table
-            return
         for row in (change.old, change.new):
-            if row is not None:
+            # A full-text index is in no folder: it is rebuilt from its table.
+            if row is not None and (folder := folder_of(change.table_name, str(row[0]))) is not None:
                 self._dirty.add((folder, str(row[0])))
 
     def finish(self, connection: apsw.Connection) -> None:

@@ -16,6 +16,7 @@ commit.py            commit: make many Commits durable in one transaction, and a
 connections.py       A small pool of connections, and sending again what was lost on the way
 database.py          Database: the connections of one PostgreSQL store, its named queries, its clock and its hints
 errors.py            What went wrong in the database, in our own words: no exception of psycopg leaves the store
+feed.py              The feed: reading it, and deleting what is kept no longer
 flow.py              What is paused, and the settings of queues
 journals.py          load: a task with everything a replay needs, in one statement or in pages; and the journal line by
                      line

@@ -67,6 +67,8 @@ class Database:
         """The version of the schema at the last heartbeat that found it newer than this program."""
         self.outdated: str | None = None
         """Why this program may claim nothing more, once a newer one has migrated the schema."""
+        self.prunes_feed_at = 0.0
+        """When, on the monotonic clock, a sweep of this process next looks whether the feed is too old."""
         self._schema = schema
         self._clock = None if clock is None or isinstance(clock, SystemClock) else clock
         self._url = url

@@ -277,13 +277,13 @@ SELECT fence, sequence, state, revision, version, owner, cancel_requested FROM {
 WHERE id = $1 FOR NO KEY UPDATE
 
 -- name: write_step
--- The hot path: a worker's lone Commit of one step. One index lookup, one HOT update, one insert. No row: the guard
+-- The hot path: a worker's lone Commit of one step. One index lookup, one HOT update, two inserts. No row: the guard
 -- did not hold, or the task is waiting and might have to be woken, or is paused: commit_batch finds out.
 WITH held AS (
     UPDATE {schema}.tasks
     SET sequence = $4, revision = revision + 1, updated_at = coalesce($5, clock_timestamp())
     WHERE id = $1 AND owner = $2 AND fence = $3 AND sequence = $4 - 1 AND state <> 'waiting' AND held = 0
-    RETURNING id, state, revision, version, cancel_requested
+    RETURNING id, state, revision, version, cancel_requested, updated_at
 ), written AS (
     INSERT INTO {schema}.steps
     SELECT id, $6::integer, $7::text, $8::text, $9::bigint, $10::text, $11::integer, $12::bigint, $13::text,
@@ -294,6 +294,10 @@ WITH held AS (
         fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
         effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
         retry_at = excluded.retry_at, undone_at = excluded.undone_at
+), fed AS (
+    INSERT INTO {schema}.feed (at, entries)
+    SELECT updated_at, json_build_array(json_build_array('step.' || $10::text, id, $6::integer, $7::text, $8::text, $11::integer))
+    FROM held
 )
 SELECT state, revision, version, cancel_requested FROM held
 
@@ -714,3 +718,32 @@ SELECT tasks, events, artifacts, uploads FROM {schema}.prune(coalesce($1, clock_
 
 -- name: notify
 SELECT pg_notify($1, $2)
+
+-- name: read_feed
+SELECT pass, mark, seq, at, entries FROM {schema}.read_feed($1, $2, $3, $4, $5)
+
+-- name: begin_feed
+SELECT {schema}.begin_feed()
+
+-- name: feed_tasks
+-- What is said now of the tasks that events are about.
+SELECT id, name, queue, labels FROM {schema}.tasks WHERE id = ANY ($1::text[])
+
+-- name: feed_payloads
+-- What tasks have reported, if that is not long.
+SELECT e.channel, e.number, e.payload
+FROM unnest($1::text[], $2::bigint[]) AS w (channel, number)
+JOIN {schema}.events e ON e.channel = w.channel AND e.number = w.number
+WHERE octet_length(e.payload) <= $3
+
+-- name: prune_feed
+SELECT {schema}.prune_feed($1, $2)
+
+-- name: set_feed_retention
+INSERT INTO {schema}.feed_settings (kept_for, kept_rows)
+VALUES ($1::bigint * interval '1 microsecond', $2::bigint)
+ON CONFLICT (single) DO UPDATE
+SET kept_for = excluded.kept_for, kept_rows = excluded.kept_rows, prunes_at = excluded.prunes_at
+
+-- name: feed_retention
+SELECT (extract(epoch FROM kept_for) * 1000000)::bigint, kept_rows FROM {schema}.feed_settings WHERE single

@@ -7,6 +7,7 @@ from holdfast.store.backend import Backend
 from holdfast.store.base import Capabilities
 from holdfast.store.postgres import (
     commit,
+    feed,
     flow,
     journals,
     lease,
@@ -84,6 +85,10 @@ class PostgresBackend(Database, Backend):
     effects = queries.effects
     approvals = queries.approvals
     vitals = queries.vitals
+
+    read_feed = feed.read_feed
+    set_feed_retention = feed.set_feed_retention
+    feed_retention = feed.feed_retention
 
     put_schedule = schedules.put_schedule
     delete_schedule = schedules.delete_schedule

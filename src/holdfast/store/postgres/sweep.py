@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.model.worker import Swept
 from holdfast.redaction import make_logger
 from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.feed import prune_feed
 from holdfast.store.postgres.limits import give_turns, promote, sweep_keys
 from holdfast.store.postgres.permits import sweep_permits
 
@@ -30,6 +31,7 @@ async def sweep(db: Database, limit: int) -> Swept:
         await promote(db)
         await sweep_keys(db)
         [(_, next_look)] = await db.fetch("limit_work", db.at())
+    await prune_feed(db)
     return Swept(
         recovered=tuple(recovered),
         poisoned=tuple(poisoned),

@@ -9,6 +9,7 @@ database.py           Database: the connections of one SQLite store, and the way
 empty.py              Empty database: made by the migrations once in a process, and copied for every store in memory
                       after that
 errors.py             What went wrong in SQLite, in our own words
+feed.py               The feed: reading it, and deleting what is kept no longer
 flow.py               What is paused, and the settings of queues
 gate.py               The gate between processes: a file lock taken before BEGIN IMMEDIATE
 inherited.py          What a forked child inherits of SQLite, and must never touch

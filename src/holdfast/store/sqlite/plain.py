@@ -63,12 +63,14 @@ def apply_plain(tx: WriteTransaction, part: Sequence[PlainCommit]) -> dict[str, 
     verdicts: dict[str, Verdict] = {}
     if advancing := [plain for plain in part if plain.end is None]:
         _advance(tx, advancing, verdicts)
+    transitions: list[Row] = []
     if ending := [plain for plain in part if plain.end is not None]:
-        _end(tx, ending, verdicts)
+        transitions = _end(tx, ending, verdicts)
     applied = [plain for plain in part if plain.task_id in verdicts]
     if applied:
         tx.last_task = applied[-1].task_id, verdicts[applied[-1].task_id].revision
     tx.run_many("put_step", [step_values(plain.task_id, step) for plain in applied for step in plain.steps])
+    tx.run_many("insert_transition", transitions)  # behind the steps, as the feed tells it
     return verdicts
 
 
@@ -106,11 +108,11 @@ def _advance(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, 
     tx.run_many("advance", changed)
 
 
-def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verdict]) -> None:
-    """End each task that is held as the Commit says and whose end concerns no other task."""
+def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verdict]) -> list[Row]:
+    """End each task that is held as the Commit says and whose end concerns no other task; return the moves."""
     by_task = {plain.task_id: plain for plain in part}
-    changed, changed_limited = list[Row](), list[Row]()
-    transitions, outcomes, forgotten = [], [], []
+    changed, changed_limited, transitions = list[Row](), list[Row](), list[Row]()
+    outcomes, forgotten = [], []
     freed = Counter[str]()
     for (
         moves,
@@ -147,9 +149,9 @@ def _end(tx: WriteTransaction, part: list[PlainCommit], verdicts: dict[str, Verd
     tx.run_many("end", changed)
     tx.run_many("end_limited", changed_limited)
     tx.run_many("give_places_back", sorted(freed.items()))
-    tx.run_many("insert_transition", transitions)
     tx.run_many("put_outcome", outcomes)
     tx.run_many("delete_outcome", forgotten)
+    return transitions
 
 
 def _is_next(held: Held, owner: str | None, fence: int, sequence: int) -> bool:

@@ -968,3 +968,44 @@ RETURNING id
 -- name: prune_workers
 DELETE FROM workers
 WHERE state = 'dead' AND seen_at < ?1 AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.owner = workers.id)
+
+-- name: feed_page
+-- The events behind a number, with what is said of their tasks now, and with what a task reported, if that is not long. By
+-- the number, which is the key of the table, and by the keys of the two others.
+SELECT f.number, f.task_id, f.kind, f.round, f.at, f.data, t.name, t.queue, t.labels,
+       CASE WHEN f.kind = 'progress' THEN (
+           SELECT e.payload FROM events e
+           WHERE e.channel = 'task:' || f.task_id AND e.number = f.data ->> 0 AND length(e.payload) <= ?3) END
+FROM feed f LEFT JOIN tasks t ON t.id = f.task_id
+WHERE f.number > ?1 ORDER BY f.number LIMIT ?2
+
+-- name: feed_row
+SELECT task_id, kind, at, data FROM feed WHERE number = ?
+
+-- name: feed_begin
+-- The number in front of the first event that is kept.
+SELECT number - 1 FROM feed ORDER BY number LIMIT 1
+
+-- name: feed_end
+SELECT number FROM feed ORDER BY number DESC LIMIT 1
+
+-- name: set_feed_retention
+INSERT INTO feed_settings (name, kept_for, kept_rows) VALUES ('', ?1, ?2)
+ON CONFLICT (name) DO UPDATE SET kept_for = excluded.kept_for, kept_rows = excluded.kept_rows
+
+-- name: feed_retention
+SELECT kept_for, kept_rows FROM feed_settings
+
+-- name: feed_is_long
+-- Whether there is enough to delete: the oldest event is a minute older than ?1, or 1 % more are kept than ?2. So an idle
+-- store is not written to with every sweep.
+SELECT (SELECT f.at FROM feed f ORDER BY f.number LIMIT 1) < ?1 - 60000000
+    OR (SELECT max(number) FROM feed) - (SELECT min(number) FROM feed) >= ?2 + ?2 / 100
+
+-- name: prune_feed
+-- The oldest ?3 rows, as far as they are older than ?1, or beyond the ?2 newest ones: up to the first that is kept.
+DELETE FROM feed WHERE number < (
+    SELECT coalesce(
+        min(o.number) FILTER (WHERE o.at >= ?1 AND o.number > (SELECT max(number) FROM feed) - ?2), max(o.number) + 1)
+    FROM (SELECT number, at FROM feed ORDER BY number LIMIT ?3) AS o)
+  AND number < (SELECT max(number) FROM feed)

@@ -13,6 +13,7 @@ from holdfast.store.base import Capabilities
 from holdfast.store.simple import SimpleInterface
 from holdfast.store.sqlite import (
     commit,
+    feed,
     flow,
     journals,
     lease,
@@ -83,6 +84,10 @@ class SqliteBackend(Database, Backend):
     ids = slowly(queries.ids)
     effects = slowly(queries.effects)
     approvals = slowly(queries.approvals)
+
+    read_feed = slowly(feed.read_feed)
+    set_feed_retention = written(feed.set_feed_retention)
+    feed_retention = quickly(feed.feed_retention)
 
     put_schedule = written(schedules.put_schedule, items=lambda schedule, seen, tasks: 1 + len(tasks))
     delete_schedule = written(schedules.delete_schedule)

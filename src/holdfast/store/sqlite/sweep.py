@@ -7,6 +7,7 @@ from contextlib import suppress
 from holdfast.model.transitions import TaskState
 from holdfast.model.worker import QUIET_FOR, Swept, WorkerState, after_death
 from holdfast.store.sqlite import lifecycle, limits, lines, permits, turns
+from holdfast.store.sqlite.feed import prune_feed
 from holdfast.store.sqlite.lease import is_expired
 from holdfast.store.sqlite.limit_keys import Keys
 from holdfast.store.sqlite.retention import prune_kept
@@ -31,6 +32,7 @@ def sweep(tx: WriteTransaction, limit: int) -> Swept:
     tx.hints.update(f"queue:{queue}" for queue in lines.let_out(tx, Keys(tx)).values())
     limits.sweep_keys(tx)
     pruned = prune_kept(tx, limit)
+    prune_feed(tx)
     counts = (len(recovered) + len(poisoned), len(expired), len(woken), len(failed) + len(woken_to_undo), due, settled)
     ((next_due, next_tick),) = tx.all("next_due")
     return Swept(

@@ -29,6 +29,7 @@ commit_expected.py     Commits from outside any lease: what they expect must sti
 commit_fenced.py       Commits of a worker: fenced, numbered, and safe to send again
 effects.py             Effects: their states follow one table, and doubt is never hidden
 events.py              Events: facts on a channel, numbered, kept, read from any position
+feed.py                The feed: everything that happens, once and in order, from any place that is kept
 fidelity.py            Fidelity: stored values are returned exactly as they were given
 full_queues.py         Full queues: what would go beyond the limit of a queue is refused, and nothing of it is stored
 hints.py               Hints that something changed
@@ -91,6 +92,7 @@ from holdfast.testing.contract.commit_expected import ExpectedCommitContract
 from holdfast.testing.contract.commit_fenced import FencedCommitContract
 from holdfast.testing.contract.effects import EffectsContract
 from holdfast.testing.contract.events import EventsContract, QuietContract, SubmissionContract
+from holdfast.testing.contract.feed import FeedContract
 from holdfast.testing.contract.fidelity import FidelityContract
 from holdfast.testing.contract.full_queues import FullQueuesContract
 from holdfast.testing.contract.hints import HintsContract
@@ -179,6 +181,7 @@ class StoreContract(
     RetentionContract,
     PruneContract,
     HintsContract,
+    FeedContract,
     SaveContract,
     ExecuteStepContract,
     ClosingContract,

@@ -42,6 +42,7 @@ async def test_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before.setattr("holdfast.store.jsonfile.store.MIGRATIONS", earlier)
         before.setattr("holdfast.store.jsonfile.store.SCHEMA", earlier[-1].version)
         before.setattr("holdfast.store.jsonfile.store.copy_empty", migrate)  # the copy is of the newest schema
+        before.setattr("holdfast.store.jsonfile.store._FEED_INDEX", "")  # there was no feed
         before.setattr("holdfast.store.sqlite.migration.migrate.__defaults__", (earlier,))
         async with JsonStore(tmp_path) as store:
             await store.remember(FACT)

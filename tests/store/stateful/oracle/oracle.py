@@ -11,6 +11,7 @@ from holdfast.model.clock import Clock
 from holdfast.model.commit import Commit, Verdict
 from holdfast.model.effect import Effect, EffectState, Evidence
 from holdfast.model.errors import NotFound
+from holdfast.model.feed import FeedPage, FeedRetention
 from holdfast.model.flow_limit import Limit, LimitUse, PermitAnswer, PermitRequest, PermitReturn
 from holdfast.model.memory import Subject
 from holdfast.model.pause import Pause
@@ -25,6 +26,7 @@ from holdfast.model.worker import Claim, Claimed, Heartbeat, Lease, NewWorker, S
 from tests.store.stateful.oracle import (
     committing,
     emitting,
+    feeding,
     keeping,
     leasing,
     limiting,
@@ -55,6 +57,15 @@ class Oracle:
 
     def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         return [submitting.submit_one(self.tables, task, self.now()) for task in tasks]
+
+    def read_feed(self, after: str | None, limit: int) -> FeedPage:
+        return feeding.read_feed(self.tables, after, limit)
+
+    def set_feed_retention(self, retention: FeedRetention) -> None:
+        self.tables.feed_settings[None] = retention
+
+    def feed_retention(self) -> FeedRetention:
+        return self.tables.feed_retention
 
     def put_schedule(self, schedule: StoredSchedule, seen: int, tasks: Sequence[NewTask]) -> list[Submitted] | None:
         return scheduling.put_schedule(self.tables, schedule, seen, tasks, self.now())

@@ -22,6 +22,7 @@ from tests.store.stateful.oracle.changes import (
     touch,
     wake,
 )
+from tests.store.stateful.oracle.feeding import prune_feed
 from tests.store.stateful.oracle.keeping import prune_kept
 from tests.store.stateful.oracle.limiting import forget_idle_keys, next_looks, stand_in_lines, sweep_permits
 from tests.store.stateful.oracle.scheduling import next_ticks
@@ -42,6 +43,7 @@ def sweep(tables: Tables, limit: int, now: datetime, boot: timedelta) -> Swept:
     stand_in_lines(tables, now)
     forget_idle_keys(tables, now)
     pruned = prune_kept(tables, limit, now)
+    prune_feed(tables, now)
     parts = (len(recovered) + len(poisoned), len(expired), len(timed), len(failed) + len(undoing), due, settled)
     return Swept(
         recovered=tuple(recovered),

@@ -8,6 +8,7 @@ from typing import Self
 
 from holdfast.model.approval import Approval
 from holdfast.model.effect import Effect, Evidence
+from holdfast.model.feed import FeedRetention
 from holdfast.model.flow_limit import Limit, PermitRequest
 from holdfast.model.operations import UntilTime, Wait
 from holdfast.model.pause import Pause
@@ -18,6 +19,7 @@ from holdfast.model.step import Step
 from holdfast.model.task import Task
 from holdfast.model.transitions import Transition
 from holdfast.model.worker import Worker
+from tests.store.stateful.oracle.feeding import REPORTS, Report, Watched
 
 NOT_READY, READY, READY_ALONE = 0, 1, 2
 
@@ -112,9 +114,19 @@ class Tables:
     """By key and the moment until which it counts: calls and tokens."""
     permits: dict[str, PermitRow] = field(default_factory=dict)
     schedules: dict[str, StoredSchedule] = field(default_factory=dict)
+    feed: dict[int, Report] = field(default_factory=dict)
+    feed_settings: dict[None, FeedRetention] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, report in REPORTS.items():
+            setattr(self, name, Watched(getattr(self, name), self, report))
 
     def copy(self) -> Self:
         return type(self)(**{table.name: dict(getattr(self, table.name)) for table in fields(self)})
+
+    @property
+    def feed_retention(self) -> FeedRetention:
+        return self.feed_settings.get(None, FeedRetention())
 
     def task(self, task_id: str) -> Task:
         return self.tasks[task_id].task

@@ -5,6 +5,7 @@ Modules:
 artifacts.py    hold.sync.artifacts: hold.artifacts for blocking code
 bridge.py       Calls from the thread of a blocking function: they run on the event loop while the thread waits
 context.py      SyncContext: ctx for blocking functions
+feed.py         SyncFeed: the feed for blocking code
 handle.py       SyncHandle: one task, seen from outside, for blocking code
 holdfast.py     hold.sync: Holdfast for blocking code
 loop_thread.py  LoopThread: an event loop in its own thread, for blocking code

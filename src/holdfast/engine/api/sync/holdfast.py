@@ -9,7 +9,7 @@ the caller waits. Threads share it. Blocks may be nested, and the last block to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from types import TracebackType
@@ -34,6 +34,7 @@ from holdfast.engine.api.signatures import (
 )
 from holdfast.engine.api.start import ArtifactNames, Facts, Start
 from holdfast.engine.api.sync.artifacts import SyncArtifacts
+from holdfast.engine.api.sync.feed import SyncFeed
 from holdfast.engine.api.sync.handle import SyncHandle
 from holdfast.engine.api.sync.loop_thread import LoopThread, refuse_event_loop
 from holdfast.engine.api.sync.memory import SyncMemory
@@ -49,6 +50,7 @@ from holdfast.model.budget import Budget, Ledger
 from holdfast.model.doubt import Decision, Doubt
 from holdfast.model.effect import Effect
 from holdfast.model.errors import StoreClosed, StoreForked
+from holdfast.model.feed import FeedRetention
 from holdfast.model.flow_limit import Limit, LimitUse
 from holdfast.model.patch import StatePatch
 from holdfast.model.pause import Pause
@@ -352,6 +354,29 @@ class SyncHoldfast(SyncScheduling):
     def limits(self, name: str | None = None, *, most: int = 1000) -> list[LimitUse]:
         """See Holdfast."""
         return self.wait(self._hold.limits(name, most=most))
+
+    def feed(
+        self,
+        *,
+        after: str | None = None,
+        kinds: Collection[str] = (),
+        task: SyncHandle[Any] | str | None = None,
+        name: str | None = None,
+        queue: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        follow: bool = True,
+    ) -> SyncFeed:
+        """See Holdfast. It blocks between two events; ``close()`` it to stop early."""
+        about = task if task is None or isinstance(task, str) else task.id
+        thread = self._running
+        feed = self._hold.feed(
+            after=after, kinds=kinds, task=about, name=name, queue=queue, labels=labels, follow=follow
+        )
+        return SyncFeed(thread, feed)
+
+    def feed_retention(self, *, age: timedelta | None = None, rows: int | None = None) -> FeedRetention:
+        """See Holdfast."""
+        return self.wait(self._hold.feed_retention(age=age, rows=rows))
 
     def fork(
         self,

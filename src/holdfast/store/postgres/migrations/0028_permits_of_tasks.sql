@@ -657,17 +657,25 @@ BEGIN
     moment := coalesce(at, clock_timestamp());
 
     IF steps IS NOT NULL THEN
-        INSERT INTO {schema}.steps
-        SELECT s.task_id, s.round, s.key, s.kind, s.position, s.state, s.attempts, s.fence, s.digest,
-               payloads[s.output], payloads[s.error], s.effect_id,
-               s.started_at, s.finished_at, s.retry_at, s.undone_at
-        FROM json_populate_recordset(NULL::{schema}.plain_step, steps) AS s
-        WHERE all_of_them OR s.task_id = ANY (staying || ending)
-        ON CONFLICT (task_id, round, key) DO UPDATE SET
-            kind = excluded.kind, position = excluded.position, state = excluded.state, attempts = excluded.attempts,
-            fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
-            effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
-            retry_at = excluded.retry_at, undone_at = excluded.undone_at;
+        WITH written AS (
+            INSERT INTO {schema}.steps
+            SELECT s.task_id, s.round, s.key, s.kind, s.position, s.state, s.attempts, s.fence, s.digest,
+                   payloads[s.output], payloads[s.error], s.effect_id,
+                   s.started_at, s.finished_at, s.retry_at, s.undone_at
+            FROM json_populate_recordset(NULL::{schema}.plain_step, steps) AS s
+            WHERE all_of_them OR s.task_id = ANY (staying || ending)
+            ON CONFLICT (task_id, round, key) DO UPDATE SET
+                kind = excluded.kind, position = excluded.position, state = excluded.state, attempts = excluded.attempts,
+                fence = excluded.fence, digest = excluded.digest, output = excluded.output, error = excluded.error,
+                effect_id = excluded.effect_id, started_at = excluded.started_at, finished_at = excluded.finished_at,
+                retry_at = excluded.retry_at, undone_at = excluded.undone_at
+            RETURNING task_id, round, key, kind, state, attempts
+        )
+        -- The feed (0034): one row for all of them.
+        INSERT INTO {schema}.feed (at, entries)
+        SELECT moment, json_agg(json_build_array('step.' || w.state, w.task_id, w.round, w.key, w.kind, w.attempts))
+        FROM written AS w
+        HAVING count(*) > 0;
     END IF;
 
     IF cardinality(staying) > 0 THEN

@@ -9,8 +9,7 @@ Functions, each in the file that defines it as it is now:
 0005_submitting.sql        append_event, emit
 0006_operations.sql        consume_approval, decide, open_approval, refuse, require_quiet, reserve, rotate_checkpoints,
                            save_checkpoint, set_limits, settle, submit_child, write_effect
-0007_commit.sql            apply_alone, apply_in_order, apply_run, commit_batch, ends_an_awaited_task, follow_up,
-                           write_journal
+0007_commit.sql            apply_alone, apply_in_order, apply_run, commit_batch, ends_an_awaited_task, follow_up
 0008_plain_commits.sql     with_nothing_loose
 0009_leasing.sql           drain, living_worker, retire, take_back
 0010_sweeping.sql          endable, error_body, expire_approvals, fail, iso, make_ready, next_due, pass_deadlines,
@@ -18,7 +17,7 @@ Functions, each in the file that defines it as it is now:
 0011_remembering.sql       forget, remember
 0013_event_positions.sql   event_cluster, reason_to_go_on
 0014_deadlines.sql         write_tasks
-0015_kinship.sql           is_legal_move, judge, prunable, reopen_child
+0015_kinship.sql           is_legal_move, judge, prunable
 0016_residents.sql         recover
 0018_outages.sql           declare_dead, sweep
 0021_pauses.sql            answer, choose, claimable, forget_pause, heartbeat, pause_of, ready_lines, unpause, unpaused
@@ -42,4 +41,7 @@ Functions, each in the file that defines it as it is now:
                            give_turns_in, go_on_to_turns, lacks_turns, last_turn, note_pending, rank_of_turn, set_turns,
                            turn_of_rank
 0033_next_tick.sql         next_tick
+0034_feed.sql              append_feed, begin_feed, feed_account, feed_approval, feed_effect, feed_event, feed_schedule,
+                           feed_transitions, feed_worker, next_pass, pass_on, prune_feed, read_feed, reopen_child,
+                           rows_of_pass, write_journal
 """
