@@ -572,7 +572,7 @@ BEGIN
 END
 $$;
 
--- Keep tasks from being written until the end of this transaction. Whoever writes one then waits behind this lock, also
+-- Keep tasks from being written until the end of this transaction. A session that writes one then waits behind this lock, also
 -- while it is itself waited for. So it is waited for in short turns: a transaction of a user's own, which has submitted
 -- something and stays open, holds up the caller of this function and nobody else.
 CREATE FUNCTION {schema}.stop_writing_tasks() RETURNS void
